@@ -1,7 +1,7 @@
--- needs: base, base.partition, control.change, control.copies, control.daemons, control.policy, control.purge,
---   dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.push, queue.submit,
---   view.all_settings, view.audit, view.explain, view.figures, view.front, view.match_count, view.routes, view.rows,
---   view.walk
+-- needs: base, base.keys, base.partition, context, control.change, control.copies, control.daemons, control.policy,
+--   control.purge, dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.push,
+--   queue.submit, view.all_settings, view.audit, view.explain, view.figures, view.front, view.match_count, view.routes,
+--   view.rows, view.walk
 -- The functions by name. A public function takes no clock: it uses the server's. Its twin drip__<name> takes the time
 -- as the first argument, as every internal function does.
 
@@ -40,6 +40,15 @@ do
     register('drip__' .. name, flags or { 'allow-oom' }, step)
   end
 
+  -- of_policy: a function whose first argument is the time, and whose only key that of the policy.
+  local function of_policy(name, step, flags)
+    internal(name, function(redis_keys, args)
+      local space = keys.space_before(redis_keys[1], 'policy')
+      if not space then return base.refuse('BADARG', name .. ' takes the policy key') end
+      return step(context.open(space, args[1]), args)
+    end, flags)
+  end
+
   local function limit(name, door)
     register('drip_' .. name, {}, limiter.outside(door))
     register('drip__' .. name, {}, function(redis_keys, args) return door(redis_keys, rest(args), args[1]) end)
@@ -66,15 +75,15 @@ do
   internal('post', submit.post, {})
   internal('drain', drain.drain)
   internal('wake', drain.wake)
-  internal('reap', reap.reap)
-  internal('heal', heal.heal)
+  of_policy('reap', reap.reap)
+  of_policy('heal', heal.heal)
   internal('policy', policy.put)
   internal('route', policy.make_route)
   internal('changed', copies.changed, { 'no-writes' })
   internal('copy', copies.copy)
   internal('set', change.set)
   internal('slow_node', throttle.slow_node)
-  internal('settings', all_settings.page, { 'no-writes' })
+  of_policy('settings', all_settings.page, { 'no-writes' })
   internal('explain', explain.explain, { 'no-writes' })
   internal('explain_budget', explain.budget, { 'no-writes' })
   internal('what_if', explain.what_if, { 'no-writes' })
@@ -94,8 +103,8 @@ do
   internal('budget_rows', rows.budgets, { 'no-writes' })
   internal('front', front.jobs, { 'no-writes' })
   internal('drips', front.drips, { 'no-writes' })
-  internal('figures', figures.read, { 'no-writes' })
-  internal('routes', routes.list, { 'no-writes' })
+  of_policy('figures', figures.read, { 'no-writes' })
+  of_policy('routes', routes.list, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
   -- drip__version: the version of this library, and of the daemons that it works with.

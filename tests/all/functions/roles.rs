@@ -36,7 +36,7 @@ fn registered() -> Vec<(String, bool)> {
         let name = rest.split_once('\'')?.0;
         let head = match kind {
             "public" | "limit" => "drip_",
-            "internal" => "drip__",
+            "internal" | "of_policy" => "drip__",
             _ => return None,
         };
         Some((format!("{head}{name}"), line.contains("'no-writes'")))

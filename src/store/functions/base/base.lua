@@ -23,14 +23,15 @@ local MIB = 1048576
 
 -- While a library loads, Redis offers only redis.register_function: no redis.call, no math, no string. So these names
 -- get their values at the first call, and so does what files add to `at_first_call`.
-local call, pcall_redis, floor, ceil, max, min, huge, find, match, sub, byte, gmatch, gsub, format
+local call, pcall_redis, floor, ceil, max, min, huge, fmod
+local find, match, sub, byte, char, gmatch, gsub, format, upper, lower
 local at_first_call = {}
 
 at_first_call[1] = function()
   call, pcall_redis = redis.call, redis.pcall
-  floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-  find, match, sub, byte, gmatch = string.find, string.match, string.sub, string.byte, string.gmatch
-  gsub, format = string.gsub, string.format
+  floor, ceil, max, min, huge, fmod = math.floor, math.ceil, math.max, math.min, math.huge, math.fmod
+  find, match, sub, byte, char = string.find, string.match, string.sub, string.byte, string.char
+  gmatch, gsub, format, upper, lower = string.gmatch, string.gsub, string.format, string.upper, string.lower
 end
 
 local base = {} -- what every file needs
@@ -51,9 +52,20 @@ do
     )
   end
 
+  -- not_a: the refusal of a key that holds something else than this command reads; nil where it does not.
+  function base.not_a(wanted, command, key)
+    if base.is_error(pcall_redis(command, key)) then return base.wrong_type(key, wanted) end
+  end
+
   -- integer: the number that a text of decimal digits stands for, or nil. (tonumber would take 0x10, 1e3, ' 5 ', nan.)
   function base.integer(text)
     if type(text) == 'string' and #text <= 16 and find(text, '^[0-9]+$') then return tonumber(text) end
+  end
+
+  -- whole: the same for a number in a range.
+  function base.whole(text, least, most)
+    local n = base.integer(text)
+    return n and n >= least and n <= most and n or nil
   end
 
   -- digits: a whole number as text. padded: the same in at least 16 digits. %d is a C long: twice as fast as a float,
@@ -81,6 +93,47 @@ do
   -- is_error: the message of a reply that is an error, or nil.
   function base.is_error(reply)
     return type(reply) == 'table' and reply.err or nil
+  end
+
+  -- number: a reply that is a number; 0 where it is an error, because the key holds something else.
+  function base.number(reply)
+    return type(reply) == 'number' and reply or 0
+  end
+
+  -- message_of: the text of what `pcall` caught. (Redis' pcall replies a text; a table keeps its code.)
+  function base.message_of(err)
+    return type(err) == 'table' and err.err or tostring(err)
+  end
+
+  -- append: add some values to the end of a list.
+  function base.append(list, ...)
+    for _, value in ipairs({ ... }) do list[#list + 1] = value end
+  end
+
+  -- by_name: a table from a list of names and values by turns. names_in: the names alone, in their order.
+  function base.by_name(list)
+    local values = {}
+    for i = 1, #list, 2 do values[list[i]] = list[i + 1] end
+    return values
+  end
+
+  function base.names_in(list)
+    local found = {}
+    for i = 1, #list, 2 do found[#found + 1] = list[i] end
+    return found
+  end
+
+  -- copy: a table with the same fields.
+  function base.copy(of)
+    local copy = {}
+    for name, value in pairs(of) do copy[name] = value end
+    return copy
+  end
+
+  -- first_score: the lowest score of a sorted set, or `huge`.
+  function base.first_score(key)
+    local first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2]
+    return first and first + 0 or huge
   end
 
   local WRITTEN_MOST = 4000 -- values that one command is given: `unpack` takes no more than 7,999

@@ -29,10 +29,7 @@ do
     local entry = {}
     for _, field in ipairs(FIELDS) do
       local text = event[field] or ''
-      if text ~= '' then
-        local n = #entry
-        entry[n + 1], entry[n + 2] = field, short(text)
-      end
+      if text ~= '' then base.append(entry, field, short(text)) end
     end
     return pcall_redis('XADD', k.events, 'MAXLEN', '~', KEEP, '*', unpack(entry))
   end

@@ -17,13 +17,12 @@ do
   -- lua_byte: a byte as a Lua pattern that matches it and nothing else.
   local function lua_byte(b)
     if b == 0 then return '%z' end
-    local c = string.char(b)
+    local c = char(b)
     return find(c, '%w') and c or '%' .. c
   end
 
   -- class_of: the set of bytes of a class that begins behind the bracket at `i`; replies it as a Lua pattern (nil where
-  -- it
-  -- matches nothing) and where the glob goes on.
+  -- it matches nothing) and where the glob goes on.
   local function class_of(text, i)
     local set, negated, n = {}, false, #text
     i = i + 1
@@ -79,7 +78,7 @@ do
         pattern[#pattern + 1] = piece
       else
         if c == 92 and i < n then i, c = i + 1, byte(text, i + 1) end
-        plain[#plain + 1], pattern[#pattern + 1] = string.char(c), lua_byte(c)
+        plain[#plain + 1], pattern[#pattern + 1] = char(c), lua_byte(c)
         i = i + 1
       end
     end

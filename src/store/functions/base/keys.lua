@@ -1,4 +1,4 @@
--- needs: base
+-- needs: base, base.names
 -- Keys: only this file spells them.
 --
 -- In a partitioned system each key has the number of its partition after its first word, as a hash tag:
@@ -53,6 +53,18 @@ local keys = {}
 do
   local OPENS = 123 -- the byte with which a tag begins
 
+  -- The words of keys: those with a name behind them, by what `of` calls their first part, and those without one.
+  local FIRST_PARTS = { queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate',
+    delayed = 'delayed', jobs = 'jobs', ids = 'ids' }
+  local WHOLE = { 'ready', 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected',
+    'dead', 'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets', 'full',
+    'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted' }
+  local is_word = {}
+  at_first_call[#at_first_call + 1] = function()
+    for _, word in pairs(FIRST_PARTS) do is_word[word] = true end
+    for _, word in ipairs(WHOLE) do is_word[word] = true end
+  end
+
   local known, known_count = {}, 0 -- by space; the texts are made once
 
   -- space_of: the space of a prefix and of a tag, if there is one.
@@ -75,19 +87,8 @@ do
       local prefix, tag = match(space, '^(.+)\n({%d+})$')
       if not tag then prefix = space end
       k = { prefix = prefix, tag = tag or false }
-      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate',
-        delayed = 'delayed',
-        jobs = 'jobs', ids = 'ids' }) do
-        k[name] = key_of(prefix, tag, of) .. ':'
-      end
-      k.ready = key_of(prefix, tag, 'ready')
-      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats',
-        'rejected', 'dead',
-        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid',
-        'adjusted' }) do
-        k[name] = key_of(prefix, tag, name)
-      end
+      for name, word in pairs(FIRST_PARTS) do k[name] = key_of(prefix, tag, word) .. ':' end
+      for _, word in ipairs(WHOLE) do k[word] = key_of(prefix, tag, word) end
       known[space], known_count = k, known_count + 1
     end
     return k
@@ -130,6 +131,13 @@ do
     return sub(key, 1, at - 1), sub(key, to + 1)
   end
 
+  -- bucket_of: the space and the bucket of a call whose key is that of a queue; or nil twice and the refusal.
+  function keys.bucket_of(redis_keys)
+    local space, bucket = keys.split_queue(redis_keys[1] or '')
+    if #redis_keys == 1 and space and names.is_bucket(bucket) then return space, bucket end
+    return nil, nil, base.refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
+  end
+
   -- split_ready: space and route of a ready stream's key. A prefix does not end in ":ready".
   function keys.split_ready(key)
     local tag, prefix, route
@@ -145,16 +153,6 @@ do
     return space_of(prefix, tag), route or 'default'
   end
 
-  local WORDS = {
-    queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
-    retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true,
-    daemons = true,
-    gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
-    refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
-    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true,
-    delays = true, paid = true, adjusted = true, jobs = true, ids = true,
-  }
-
   -- is_ours: whether a key looks like one of dripd's own, with a prefix that is in use here. A limiter must not write
   -- it.
   function keys.is_ours(key)
@@ -163,7 +161,7 @@ do
       at = find(key, ':', at + 1, true)
       if not at then return false end
       local word, after = match(key, '^(%l+)():?', at + 1)
-      local whole_word = word and WORDS[word] and (after > #key or byte(key, after) == 58)
+      local whole_word = word and is_word[word] and (after > #key or byte(key, after) == 58)
       if whole_word then
         local prefix, tag = sub(key, 1, at - 1), match(key, '^:({%d+})', after)
         if prefix == 'drip' or known[space_of(prefix, tag)] then return true end

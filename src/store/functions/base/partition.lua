@@ -102,10 +102,9 @@ do
   end
 
   -- not_opened: the refusal of a call whose context raised an error. A key without a tag in a cluster gets a text of
-  -- its own: no other key of its space can be reached. Otherwise the error is passed on. (Redis' pcall replies it as
-  -- text, with its code.)
+  -- its own: no other key of its space can be reached. Otherwise the error is passed on.
   function partition.not_opened(err, name)
-    local text = type(err) == 'table' and err.err or tostring(err)
+    local text = base.message_of(err)
     if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then
       return redis.error_reply(text)
     end

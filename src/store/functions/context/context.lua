@@ -180,8 +180,7 @@ do
       ctx.rec.unusable = nil
     end
     for kind, noted in pairs(ctx.notes or {}) do
-      local n = #list
-      list[n + 1], list[n + 2], list[n + 3], list[n + 4] = kind, noted.subject, noted.detail, digits(noted.count)
+      base.append(list, kind, noted.subject, noted.detail, digits(noted.count))
     end
     return list
   end

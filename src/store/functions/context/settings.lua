@@ -170,9 +170,7 @@ do
       local first = pcall_redis('ZRANGE', ctx.k.ends, '0', '0', 'WITHSCORES')
       if base.is_error(first) then context.note(ctx, 'wrong-type', ctx.k.ends) end
       view.first_end = first[2] and tonumber(first[2]) or huge
-      for _, list in ipairs({ view.globs, view.budget_globs }) do
-        for _, g in ipairs(list) do view.first_end = min(view.first_end, setting.next_end(g.entry)) end
-      end
+      for _, g in ipairs(view.all_globs) do view.first_end = min(view.first_end, setting.next_end(g.entry)) end
     end
     return view.first_end
   end

@@ -98,7 +98,7 @@ do
       and type(c.set or {}) == 'table' and type(c.unset or {}) == 'table'
       and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0 and c.for_us <= LONGEST_US)
       and (c.reason == nil or type(c.reason) == 'string')
-      and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
+      and (c.is_glob == true or names.is_bucket(chain.bare(c.match)))
     if not is_good then
       return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason')
     end
@@ -168,8 +168,7 @@ do
     table.sort(changes)
     local reply = {}
     for _, key in ipairs(changes) do
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = key, before[key], value_of(entry, key, ctx.now)
+      base.append(reply, key, before[key], value_of(entry, key, ctx.now))
     end
     return reply
   end
@@ -271,7 +270,7 @@ do
       if not own or not own.keys.within then why = 'its budgets form a circle: ' .. within end
     end
     if why then
-      why = 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why
+      why = 'nothing could leave ' .. chain.bare(c.match) .. ': ' .. why
       return refuse('BADARG', why .. '; `dripd check` lists the budgets of a file')
     end
   end

@@ -44,10 +44,9 @@ do
         upto = base.digits(found[i - 1].number)
         break
       end
-      local n = #list
       local a, b, c = texts_of(k, one.what)
       bytes = bytes + #a + #b + #c
-      list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = base.digits(one.number), one.what, a, b, c
+      base.append(list, base.digits(one.number), one.what, a, b, c)
     end
     return { head[1] or '0', head[2] or '0', upto, list }
   end
@@ -62,7 +61,7 @@ do
     end
     local ctx = context.open(space, now_us)
     if what == GLOBS then return change.take_globs(ctx, a) end
-    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.budget_of(what) or what) then
+    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.bare(what)) then
       return true
     end
     return change.take_name(ctx, what, a)

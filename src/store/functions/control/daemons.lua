@@ -1,6 +1,5 @@
 -- needs: base, base.keys, queue.rejecting
--- Daemons: which of them are alive. Each sends a heartbeat every few seconds. That of a killed daemon expires after 15
--- s.
+-- Daemons: which are alive. Each sends a heartbeat every few seconds. That of a killed daemon expires after 15 s.
 --
 -- <prefix>:daemons  hash  id of a daemon -> the time until which its heartbeat counts, a space, its own report (JSON)
 
@@ -49,7 +48,7 @@ do
       end
     end
     -- checks end here
-    for i = 1, #over, 1000 do call('HDEL', key, unpack(over, i, min(#over, i + 999))) end
+    base.write(call, 'HDEL', key, over)
     if json ~= '' then
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
@@ -78,10 +77,7 @@ do
     local beats = call('HGETALL', key)
     for i = 1, #beats, 2 do
       local left, json = left_us(beats[i + 1], now)
-      if left then
-        local n = #list
-        list[n + 1], list[n + 2], list[n + 3] = beats[i], json, floor((COUNTS_US - left) / 1000)
-      end
+      if left then base.append(list, beats[i], json, floor((COUNTS_US - left) / 1000)) end
     end
     return list
   end

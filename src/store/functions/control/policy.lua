@@ -3,7 +3,7 @@
 
 local policy = {}
 do
-  local refuse, is_error = base.refuse, base.is_error
+  local refuse = base.refuse
 
   local function put_source(policy_key, source)
     if source ~= '' then call('HSET', policy_key, 'source', source) else call('HDEL', policy_key, 'source') end
@@ -25,7 +25,9 @@ do
     local policy_key, id, json, mode = redis_keys[1], args[2], args[3], args[4]
     local space = keys.space_before(policy_key, 'policy')
     local rec = record.decode(json or '')
-    if not space or not rec or not id or #id < 8 then return record.bad() end
+    if not space or not rec or not id or #id < 8 then
+      return refuse('BADARG', 'policy takes a key, an id and a record')
+    end
     local k = keys.of(space)
     local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held', 'cut', 'source')
     local cut = rec.cut and partition.text_of(rec.cut)

@@ -94,6 +94,20 @@ do
     return at.cursor == '0'
   end
 
+  -- The phases before the refused nodes; after those come the retries.
+  local NEXT = { settings = 'paused', paused = 'full', full = 'rest', rest = 'schedule', schedule = 'shares',
+    shares = 'refused' }
+
+  -- pass: a page of one of these phases: settings, a set of states, or (shares) all waiting sets. Replies whether it
+  -- was the last one.
+  local function pass(ctx, at)
+    local phase = at.phase
+    if phase == 'settings' then return pass_over_settings(ctx, at) end
+    if phase == 'full' and not ctx.may_be_full then return true end
+    if phase == 'shares' then return not (ctx.has_budgets or ctx.held ~= '') or page_of(ctx, at, nil) end
+    return page_of(ctx, at, ctx.k[phase])
+  end
+
   -- over: end the rollout: it is applied to every bucket. Replies false where a setting of a glob ended since the sweep
   -- began: then another pass is needed.
   local function over(ctx, at)
@@ -141,19 +155,8 @@ do
       if not ctx.old_rec then return false, false end
       at.phase, at.cursor, at.since_us = 'paused', '0', ctx.now
     end
-    if at.phase == 'settings' then
-      if pass_over_settings(ctx, at) then at.phase, at.cursor = 'paused', '0' end
-    elseif at.phase == 'paused' then
-      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'full', '0' end
-    elseif at.phase == 'full' then
-      if not ctx.may_be_full or page_of(ctx, at, ctx.k.full) then at.phase, at.cursor = 'rest', '0' end
-    elseif at.phase == 'rest' then
-      if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
-    elseif at.phase == 'schedule' then
-      if page_of(ctx, at, ctx.k.schedule) then at.phase, at.cursor = 'shares', '0' end
-    elseif at.phase == 'shares' then
-      local has_any = ctx.has_budgets or ctx.held ~= ''
-      if not has_any or page_of(ctx, at, nil) then at.phase, at.cursor = 'refused', '0' end
+    if NEXT[at.phase] then
+      if pass(ctx, at) then at.phase, at.cursor = NEXT[at.phase], '0' end
     elseif at.phase == 'refused' then
       if page_of(ctx, at, ctx.k.refused) then
         if over(ctx, at) then

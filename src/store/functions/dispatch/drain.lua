@@ -6,7 +6,7 @@
 
 local drain = {}
 do
-  local refuse, is_error, digits = base.refuse, base.is_error, base.digits
+  local refuse = base.refuse
   local note, spent, policy_of = context.note, context.spent, record.policy_of
 
   -- How often a route with held buckets is looked at: a worker that reads its stream wakes nobody.
@@ -67,7 +67,7 @@ do
     repeat
       local ok, why = pcall(turns, ctx, work)
       if not ok then
-        -- One of our keys has the wrong type. (Redis' pcall replies a text; a table keeps its code.)
+        -- One of our keys has the wrong type.
         fast_path.pause(ctx)
         if work.decides then -- no bucket can be decided without this key: what has left by now is written all the same
           if work.is_fast then fast_path.close(ctx) end
@@ -75,7 +75,7 @@ do
           error(type(why) == 'table' and why or { err = why })
         end
         local s, name = work.s, work.names[work.at]
-        note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
+        note(ctx, 'raised', ctx.k.queues .. name, base.message_of(why))
         work.allowed = work.allowed - 1
         if chain.budget_of(name) then
           pcall(serve.park, ctx, name)

@@ -152,7 +152,7 @@ do
   -- queue_bucket: a bucket is queued: it waits for its share from now on.
   local function queue_bucket(ctx, name, p, len, from, due_text)
     local up = ancestors_of(ctx, p.parent)[1]
-    waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.finish_of(ctx, up, name, p))
+    waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.finish_of(up, name, p))
     if r.ranks then room.restore_rank(r, name) end
     budget.begin_work(ctx, up)
     leaves(name, from)

@@ -95,7 +95,7 @@ do
     return true
   end
 
-  -- admits: the room of the route, where one more job of the bucket may leave now; else nil.
+  -- admits: the room of the route, where one more job of a bucket that is not refused may leave now; else nil.
   function leave.admits(ctx, s, allowed)
     if allowed <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
     local parent = s.p.parent
@@ -107,7 +107,6 @@ do
       end
     end
     if parent then
-      if s.p.refused then return nil end
       local eligible_at, due = admits(ctx, ancestors_of(ctx, parent), s.due)
       if not eligible_at then return nil end
       s.met, s.due = eligible_at, due

@@ -35,7 +35,7 @@ do
     if not one then return nil end
     local p = policy_of(ctx.rec, one.id)
     if one.rank == waiting.FRONT and p then -- it is charged as if it had waited for its turn
-      local finish = budget.finish_of(ctx, b, one.id, p)
+      local finish = budget.finish_of(b, one.id, p)
       one = { id = one.id, due = one.due, member = one.member, rank = finish }
     end
     if chain.budget_of(one.id) then return grant_budget(ctx, budget.get(ctx, one.id), one, key) end

@@ -67,11 +67,9 @@ do
     while found < most and looked < look_most and ctx.bytes < MIB do
       local entry = call('XRANGE', ctx.k.dead, filter.from, filter.upto, 'COUNT', '1')[1]
       if not entry then return '' end
-      local id, list, fields = entry[1], entry[2], {}
-      for i = 1, #list, 2 do
-        fields[list[i]] = list[i + 1]
-        ctx.bytes = ctx.bytes + #list[i] + #list[i + 1]
-      end
+      local id, list = entry[1], entry[2]
+      local fields = base.by_name(list)
+      for _, text in ipairs(list) do ctx.bytes = ctx.bytes + #text end
       looked, filter.last, filter.from = looked + 1, id, '(' .. id
       if finds(filter, id, fields) and visit(id, fields, list) then found = found + 1 end
     end
@@ -133,8 +131,8 @@ do
       return true
     end)
     for name, n in pairs(by_name) do
-      local p, at = record.policy_of(ctx.rec, name), #list
-      list[at + 1], list[at + 2], list[at + 3], list[at + 4] = name, n, p.count, p.period_us
+      local p = record.policy_of(ctx.rec, name)
+      base.append(list, name, n, p.count, p.period_us)
     end
     return { on, filter.upto, malformed, list }
   end

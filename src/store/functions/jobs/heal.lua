@@ -14,7 +14,7 @@
 
 local heal = {}
 do
-  local refuse, is_error = base.refuse, base.is_error
+  local is_error = base.is_error
   local note = context.note
 
   local PAGE = 200 -- lines that a call looks at, about
@@ -34,8 +34,7 @@ do
       if g then
         local group = route.group_of(stream)
         if not group then route.make(ctx.space, name) end
-        local ms, n = match(group and group['last-delivered-id'] or '0-0', '^(%d+)-(%d+)$')
-        g.ms, g.n = ms + 0, n + 0
+        g.delivered = group and group['last-delivered-id'] or '0-0'
       end
       at_groups[name] = g
     end
@@ -56,9 +55,7 @@ do
     local route_name, id = slots.split(name)
     local group = route_name and group_of(ctx, pass.groups, route_name)
     if not group then return false end
-    local ms, n = match(id, '^(%d+)-(%d+)$')
-    ms = ms + 0
-    local delivered = ms < group.ms or ms == group.ms and n + 0 <= group.n
+    local delivered = not names.is_after(id, group.delivered)
     if delivered and not call('XPENDING', group.stream, 'workers', id, id, '1')[1] then return false end
     if not pass.at.thorough or is_there(ctx, group.stream, id) then return true end
     return false, delivered and group.stream, id
@@ -73,7 +70,7 @@ do
     note(ctx, 'vanished', vanished_from .. ' ' .. id)
   end
 
-  local function is_node(id) return names.is_bucket(chain.budget_of(id) or id) end
+  local function is_node(id) return names.is_bucket(chain.bare(id)) end
 
   -- look_at_line: check the line of an entry that holds slots of these nodes.
   local function look_at_line(ctx, pass, name, line)
@@ -137,7 +134,7 @@ do
       local value = table.remove(page)
       local name = table.remove(page)
       local ok, why = pcall(of.look, ctx, pass, name, value)
-      if not ok then note(ctx, 'raised', ctx.k[of.key], type(why) == 'table' and why.err or tostring(why)) end
+      if not ok then note(ctx, 'raised', ctx.k[of.key], base.message_of(why)) end
     end
     if page[1] or at.cursor ~= '0' then return false end
     at.phase = at.thorough and of.after
@@ -170,10 +167,7 @@ do
   -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot), entries that held slots and were
   --        not in flight any more, notes { kind, subject, detail, count, ... } }
   -- cost   O(PAGE), and at most 1 MiB of jobs or one job
-  function heal.heal(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'heal takes the policy key') end
-    local ctx = context.open(space, args[1])
+  function heal.heal(ctx)
     if call('EXISTS', ctx.k.slots, ctx.k.inflight, ctx.k.full) == 0 then
       ctx.memory.heal = nil
       return { -1, 0, {} }

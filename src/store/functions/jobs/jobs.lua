@@ -12,20 +12,19 @@ do
   local DELAY_MAX_MS = 366 * 86400000
   local FREE_KEEPS = 20 -- how often a job may be given back before each further time counts as an attempt
 
-  local upper
-  at_first_call[#at_first_call + 1] = function() upper = string.upper end
-
-  local function bad_ready_key()
-    return refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
+  -- ready_of: a ready stream, its space and its route; or nil and the refusal of the keys of a call.
+  local function ready_of(redis_keys)
+    local space, route_name
+    if #redis_keys == 1 then space, route_name = keys.split_ready(redis_keys[1]) end
+    if space then return redis_keys[1], space, route_name end
+    return nil, refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
   end
 
   -- read_entry: the fields of an entry, as a table and as the list that Redis has; nil where it is gone.
   function jobs.read_entry(stream, id)
     local found = call('XRANGE', stream, id, id)[1]
     if not found then return nil end
-    local fields = {}
-    for i = 1, #found[2], 2 do fields[found[2][i]] = found[2][i + 1] end
-    return fields, found[2]
+    return base.by_name(found[2]), found[2]
   end
 
   -- is_job: whether an entry is a job that can go back into a bucket.
@@ -34,21 +33,27 @@ do
       and (not fields.id or envelope.is_id(fields.id)) and (not fields.kept or integer(fields.kept))
   end
 
-  -- is_pending: whether a worker holds an entry; nil and the error where the key is not a ready stream.
-  local function is_pending(stream, id)
+  -- holder_of: the worker that holds an entry; nil where none does, with the error where the key is no ready stream.
+  local function holder_of(stream, id)
     local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
     local err = is_error(pending)
-    if err and find(err, 'NOGROUP', 1, true) then return false end
-    if err then return nil, wrong_type(stream, 'stream') end
-    return #pending > 0
+    if err then return nil, not find(err, 'NOGROUP', 1, true) and wrong_type(stream, 'stream') or nil end
+    return pending[1] and pending[1][2]
+  end
+
+  -- pending_job: the fields of the job of an entry that a worker holds, or nil and what `holder_of` replies.
+  local function pending_job(stream, id)
+    local worker, err = holder_of(stream, id)
+    local fields = worker and jobs.read_entry(stream, id)
+    if fields and jobs.is_job(fields) then return fields end
+    return nil, err
   end
 
   -- with_cost: an entry is about to be acknowledged, and its job really cost so many units. Replies nil, or an error
   -- having changed nothing.
   local function with_cost(space, stream, route_name, id, units, now_us)
-    local holds, err = is_pending(stream, id)
-    local fields = holds and jobs.read_entry(stream, id)
-    if not fields or not jobs.is_job(fields) then return err end
+    local fields, err = pending_job(stream, id)
+    if not fields then return err end
     adjust.entry(context.open(space, now_us), route_name, id, fields, function(charged) return units - charged end)
   end
 
@@ -59,9 +64,8 @@ do
   -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
   -- cost   O(ids)
   function jobs.ack(redis_keys, ids, now_us)
-    local stream, space, route_name = redis_keys[1], nil, nil
-    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
-    if not space then return bad_ready_key() end
+    local stream, space, route_name = ready_of(redis_keys)
+    if not stream then return space end
     if #ids == 0 then return refuse('BADARG', 'no entry id given') end
     if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
     local full, units = {}, #ids == 3 and upper(ids[2]) == 'COST'
@@ -98,9 +102,8 @@ do
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
   function jobs.adjust(redis_keys, args, now_us)
-    local stream, space, route_name = redis_keys[1], nil, nil
-    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
-    if not space then return bad_ready_key() end
+    local stream, space, route_name = ready_of(redis_keys)
+    if not stream then return space end
     local id, units = entry_id(args[1] or ''), adjust.units_of(args[2])
     if not id or not units or #args ~= 2 then
       return refuse(
@@ -112,10 +115,8 @@ do
       )
     end
     local ctx = context.open(space, now_us)
-    local holds, err = is_pending(stream, id)
-    if err then return err end
-    local fields = holds and jobs.read_entry(stream, id)
-    if not fields or not jobs.is_job(fields) then return 0 end
+    local fields, err = pending_job(stream, id)
+    if not fields then return err or 0 end
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
@@ -127,6 +128,8 @@ do
     call('XDEL', stream, id)
   end
 
+  local IS_OWN = { bucket = true, job = true, attempt = true, id = true, reason = true } -- fields that dead_entry writes
+
   -- bury: put a job into the dead stream and finish its entry. The other fields of a malformed entry are kept.
   local function bury(ctx, stream, route_name, id, fields, list, reason)
     local more = {}
@@ -137,11 +140,7 @@ do
     end
     if reason == 'malformed' then
       for i = 1, min(#list, 2000), 2 do
-        local field = list[i]
-        if field ~= 'bucket' and field ~= 'job' and field ~= 'attempt' and field ~= 'id' and field ~= 'reason' then
-          more[#more + 1] = field
-          more[#more + 1] = list[i + 1]
-        end
+        if not IS_OWN[list[i]] then base.append(more, list[i], list[i + 1]) end
       end
     end
     local err =
@@ -195,22 +194,18 @@ do
         i = i + 1
         if not args[i] then return nil, refuse('BADARG', 'REASON needs a text') end
         how.reason = sub(args[i], 1, 1000)
-      elseif option == 'RETRY_IN' then
+      elseif option == 'RETRY_IN' or option == 'RETRY_AFTER' then
         i = i + 1
-        local ms = integer(args[i])
-        if not ms or ms > DELAY_MAX_MS then
-          return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        local ms = base.whole(args[i], 0, DELAY_MAX_MS)
+        if not ms then
+          return nil, refuse('BADARG', option .. ' needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
         end
-        how.delay_us = ms * 1000
+        if option == 'RETRY_IN' then
+          how.delay_us = ms * 1000
+        else
+          how.retry_after_us, how.is_of_throttled = ms > 0 and ms * 1000 or nil, true -- 0 names no time
+        end
       elseif option == 'THROTTLED' then how.is_throttled = true
-      elseif option == 'RETRY_AFTER' then
-        i = i + 1
-        local ms = integer(args[i])
-        if not ms or ms > DELAY_MAX_MS then
-          return nil, refuse('BADARG', 'RETRY_AFTER needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
-        end
-        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 names no time
-        how.is_of_throttled = true
       elseif option == 'IN' then
         i = i + 1
         if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
@@ -250,24 +245,21 @@ do
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
   function jobs.fail(redis_keys, args, now_us)
-    local stream, space, route_name = redis_keys[1], nil, nil
-    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
-    if not space then return bad_ready_key() end
+    local stream, space, route_name = ready_of(redis_keys)
+    if not stream then return space end
     local id = entry_id(args[1] or '')
     if not id then return refuse('BADARG', 'the first argument must be an entry id: <ms>-<seq>') end
     local how, err = options_of(args)
     if err then return err end
     local ctx = context.open(space, now_us)
-    local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
-    err = is_error(pending)
-    if err and find(err, 'NOGROUP', 1, true) then return 0 end
-    if err then return wrong_type(stream, 'stream') end
-    if #pending == 0 then return 0 end
+    local worker
+    worker, err = holder_of(stream, id)
+    if not worker then return err or 0 end
     local fields, list = jobs.read_entry(stream, id)
     ctx.earlier, ctx.report = false, nil
     local outcome, slowed = 0, nil
     if fields and how.is_throttled then
-      slowed, err = slow_down(ctx, fields, pending[1][2], how)
+      slowed, err = slow_down(ctx, fields, worker, how)
       if err then return err end
     end
     if fields then

@@ -5,7 +5,7 @@
 
 local reap = {}
 do
-  local refuse, is_error, integer, clock = base.refuse, base.is_error, base.integer, base.clock
+  local is_error, integer, clock = base.is_error, base.integer, base.clock
   local note, count = context.note, context.count
 
   local LEASE_MIN_MS = 1000
@@ -221,10 +221,7 @@ do
   --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots
   --          (jobs/heal) }
   -- cost   O(batch)
-  function reap.reap(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'reap takes the policy key') end
-    local ctx = context.open(space, args[1])
+  function reap.reap(ctx, args)
     local m = ctx.memory
     if (args[3] or '') == '' then
       m.passes = m.passes + 1

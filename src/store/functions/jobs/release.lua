@@ -22,7 +22,7 @@ do
 
   -- entry: one entry of a route is no longer in flight.
   function release.entry(ctx, route_name, id)
-    for _, node in ipairs(slots.free_entry(ctx, route_name, id)) do release.slot_freed(ctx, node) end
+    for _, node in ipairs(slots.free(ctx, slots.name_of(route_name, id))) do release.slot_freed(ctx, node) end
   end
 
   -- who_waits: those of some nodes that are blocked.

@@ -11,9 +11,6 @@ do
   local MOST_MS = 366 * 86400000
   local TEXT_MOST = 1000 -- bytes of `by` and `reason`
 
-  local upper
-  at_first_call[#at_first_call + 1] = function() upper = string.upper end
-
   -- The retries of a slow-down are due this long before it began: ahead of all other retries.
   throttle.FIRST_US = MOST_MS * 1000
 
@@ -119,19 +116,13 @@ do
     return reply
   end
 
-  -- milliseconds_of: the value of PAUSE, or nil.
-  local function milliseconds_of(text)
-    local ms = integer(text)
-    return ms and ms >= 1 and ms <= MOST_MS and ms or nil
-  end
-
   -- options_of: the options after the key: { ms (nil: clear), budget, reason }, or nil and the error.
   local function options_of(args)
     local how, i, is_given = {}, 1, false
     while i <= #args do
       local option, value = upper(args[i]), args[i + 1]
       if option == 'PAUSE' and not is_given then
-        how.ms, is_given, i = milliseconds_of(value), true, i + 1
+        how.ms, is_given, i = base.whole(value, 1, MOST_MS), true, i + 1
         if not how.ms then return nil, refuse('BADARG', 'PAUSE needs whole milliseconds, 1 to ' .. digits(MOST_MS)) end
       elseif option == 'CLEAR' and not is_given then is_given = true
       elseif option == 'IN' and value then how.budget, i = value, i + 1
@@ -150,11 +141,10 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow(redis_keys, args, now_us)
-    local space, name = keys.split_queue(redis_keys[1] or '')
-    if #redis_keys ~= 1 or not space or not names.is_bucket(name) then
-      return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
-    end
-    local how, err = options_of(args)
+    local space, name, err = keys.bucket_of(redis_keys)
+    if err then return err end
+    local how
+    how, err = options_of(args)
     if err then return err end
     local ctx, id = context.open(space, now_us), nil
     ctx.report = nil
@@ -199,8 +189,8 @@ do
     if not ctx.has_slow then return end
     for _, entry in ipairs(ids) do
       if bytes >= MIB then break end
-      local found, fields = call('XRANGE', stream, entry, entry)[1], {}
-      for i = 1, found and #found[2] or 0, 2 do fields[found[2][i]] = found[2][i + 1] end
+      local found = call('XRANGE', stream, entry, entry)[1]
+      local fields = base.by_name(found and found[2] or {})
       bytes = bytes + #(fields.job or '')
       throttle.done_job(ctx, fields)
     end

@@ -27,9 +27,6 @@ do
   -- Whole numbers below it are exact in a double, and so is the floor of the quotient of two of them.
   limiter.EXACT = EXACT
 
-  local upper
-  at_first_call[#at_first_call + 1] = function() upper = string.upper end
-
   local function bad_argument(wanted, given)
     local right = 'a whole number, ' .. digits(wanted.least) .. ' to ' .. digits(wanted.most)
     if not given then return refuse('BADARG', wanted.name .. ' is missing: ' .. right) end
@@ -41,9 +38,9 @@ do
   function limiter.learn(kind, args)
     local wanted, p = kind.parameters, {}
     for i = 1, #wanted do
-      local want, n = wanted[i], integer(args[i])
-      if not n or n < want.least or n > want.most then return nil, bad_argument(want, args[i]) end
-      p[want.name] = n
+      local want = wanted[i]
+      p[want.name] = base.whole(args[i], want.least, want.most)
+      if not p[want.name] then return nil, bad_argument(want, args[i]) end
     end
     kind.prepare(p)
     local known = kind.known

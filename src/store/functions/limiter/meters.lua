@@ -6,8 +6,8 @@ do
   local digits, part, foreign, refuse = base.digits, limiter.part, limiter.foreign, base.refuse
   local LIMIT_MAX, PERIOD_MAX_MS, EXACT = limiter.LIMIT_MAX, limiter.PERIOD_MAX_MS, limiter.EXACT
 
-  local fmod, encode, decode
-  at_first_call[#at_first_call + 1] = function() fmod, encode, decode = math.fmod, struct.pack, struct.unpack end
+  local encode, decode
+  at_first_call[#at_first_call + 1] = function() encode, decode = struct.pack, struct.unpack end
 
   -- token_bucket, leaky_meter: `capacity` at once, and count / period in the long run. A bucket that lacks n tokens and
   -- regains `count` of them in a period is a meter filled up to n that drains at the same rate.

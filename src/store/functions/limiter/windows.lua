@@ -5,8 +5,8 @@ do
   local digits, part, foreign = base.digits, limiter.part, limiter.foreign
   local LIMIT_MAX, PERIOD_MAX_MS = limiter.LIMIT_MAX, limiter.PERIOD_MAX_MS
 
-  local fmod, encode, decode
-  at_first_call[#at_first_call + 1] = function() fmod, encode, decode = math.fmod, struct.pack, struct.unpack end
+  local encode, decode
+  at_first_call[#at_first_call + 1] = function() encode, decode = struct.pack, struct.unpack end
 
   local function prepare_window(p)
     p.period = p.period_ms * 1000

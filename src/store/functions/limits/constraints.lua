@@ -24,7 +24,9 @@ do
   -- new: the constraint of a node of which nothing is stored.
   function constraints.new(id) return { id = id } end
 
-  local function body_of(ctx, constraint, text, key)
+  -- part_of: a part of a constraint, as one of the keys has it; nil where it has none.
+  local function part_of(ctx, constraint, text, key, decode)
+    if not text then return nil end
     local version, pace, held, body = match(text, HEAD)
     if version ~= VERSION then
       context.note(ctx, 'newer', key)
@@ -32,7 +34,7 @@ do
       return nil
     end
     if pace ~= '0' then constraint.pace, constraint.held = pace + 0, held + 0 end
-    return body
+    return decode(body)
   end
 
   local function expires_at(constraint)
@@ -62,12 +64,9 @@ do
 
   local function decode(ctx, id, slow_text, windows_text, paid_text)
     local constraint = { id = id }
-    local body = slow_text and body_of(ctx, constraint, slow_text, ctx.k.slow)
-    constraint.slowdown = body and slowdown.decode(body) or nil
-    body = windows_text and body_of(ctx, constraint, windows_text, ctx.k.windows)
-    constraint.windows = body and quota.decode(body) or nil
-    body = paid_text and body_of(ctx, constraint, paid_text, ctx.k.paid)
-    constraint.paid = body and paid.decode(body) or nil
+    constraint.slowdown = part_of(ctx, constraint, slow_text, ctx.k.slow, slowdown.decode)
+    constraint.windows = part_of(ctx, constraint, windows_text, ctx.k.windows, quota.decode)
+    constraint.paid = part_of(ctx, constraint, paid_text, ctx.k.paid, paid.decode)
     constraint.had_slow, constraint.had_windows, constraint.had_paid, constraint.over =
       slow_text and true, windows_text and true, paid_text and true, expires_at(constraint)
     if constraint.slowdown and slowdown.reconcile(constraint.slowdown, ctx.now) then change(ctx, constraint) end
@@ -312,7 +311,7 @@ do
     end
     if not d or d.factor >= 1 then return till end
     local waits = d.seen > 0 and (more or not resumed_at)
-    slowdown.dispatched(d, ctx.now, waits and ctx.now - max(d.seen, resumed_at or 0) or 0)
+    slowdown.dispatched(d, waits and ctx.now - max(d.seen, resumed_at or 0) or 0)
     d.seen = more and ctx.now or 0
     change(ctx, constraint)
     return till
@@ -338,8 +337,15 @@ do
     change(ctx, constraint)
   end
 
-  local function head_of(constraint)
-    return VERSION .. ' ' .. (constraint.pace and digits(constraint.pace) .. '/' .. digits(constraint.held) or '0/0')
+  -- put: note the text of a part of a constraint to be written. Without a text it is removed, where it `had` been
+  -- stored.
+  local function put(add, gone, constraint, text, had)
+    if text then
+      local head = constraint.pace and digits(constraint.pace) .. '/' .. digits(constraint.held) or '0/0'
+      add[#add + 1], add[#add + 2] = constraint.id, VERSION .. ' ' .. head .. ' ' .. text
+    elseif had then
+      gone[#gone + 1] = constraint.id
+    end
   end
 
   -- write: remove the old fields or members of a key, and add the new ones.
@@ -367,26 +373,14 @@ do
         if constraint.slowdown and slowdown.expires_at(constraint.slowdown) <= ctx.now then
           constraint.slowdown = nil
         end
-        local text = constraint.windows and quota.encode(constraint.windows, ctx.now) or ''
-        if text == '' then constraint.windows = nil end
-        if constraint.slowdown then
-          slows[#slows + 1], slows[#slows + 2] =
-            constraint.id, head_of(constraint) .. ' ' .. slowdown.encode(constraint.slowdown)
-        elseif constraint.had_slow then
-          slows_gone[#slows_gone + 1] = constraint.id
-        end
-        if constraint.windows then
-          windows[#windows + 1], windows[#windows + 2] = constraint.id, head_of(constraint) .. ' ' .. text
-        elseif constraint.had_windows then
-          windows_gone[#windows_gone + 1] = constraint.id
-        end
         if constraint.paid and constraint.paid.over <= ctx.now then constraint.paid = nil end
-        if constraint.paid then
-          payments[#payments + 1], payments[#payments + 2] =
-            constraint.id, head_of(constraint) .. ' ' .. paid.encode(constraint.paid)
-        elseif constraint.had_paid then
-          payments_gone[#payments_gone + 1] = constraint.id
-        end
+        local text = constraint.windows and quota.encode(constraint.windows, ctx.now)
+        if text == '' then constraint.windows, text = nil, nil end
+        put(windows, windows_gone, constraint, text, constraint.had_windows)
+        text = constraint.slowdown and slowdown.encode(constraint.slowdown)
+        put(slows, slows_gone, constraint, text, constraint.had_slow)
+        text = constraint.paid and paid.encode(constraint.paid)
+        put(payments, payments_gone, constraint, text, constraint.had_paid)
         constraint.had_slow, constraint.had_windows, constraint.had_paid =
           constraint.slowdown ~= nil, constraint.windows ~= nil, constraint.paid ~= nil
         local at = expires_at(constraint)
@@ -426,16 +420,15 @@ do
       end
       if ctx.changed_constraints then constraints.flush(ctx) end
     end
-    local first = call('ZRANGE', over, '0', '0', 'WITHSCORES')
-    m.over_us = first[2] and first[2] + 0 or huge
+    m.over_us = base.first_score(over)
     flag(ctx, call('EXISTS', ctx.k.slow) == 1, call('EXISTS', ctx.k.windows) == 1, call('EXISTS', ctx.k.paid) == 1)
     return #ids == FORGET_MOST
   end
 
   -- page: one page of the slow-downs in force: { id, d, p } each, and the next cursor.
   function constraints.page(ctx, cursor)
-    local page, list, ids = call('HSCAN', ctx.k.slow, cursor, 'COUNT', ctx.limits.batch), {}, {}
-    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+    local page, list = call('HSCAN', ctx.k.slow, cursor, 'COUNT', ctx.limits.batch), {}
+    local ids = base.names_in(page[2])
     for i, constraint in ipairs(ids[1] and constraints.read(ctx, ids) or {}) do
       local p = record.policy_of(ctx.rec, ids[i])
       if p and constraint and constraint.slowdown and slowdown.applies(constraint.slowdown, p, ctx.now) then

@@ -15,6 +15,7 @@ do
 
   -- name_of: the name of an entry in these keys.
   local function name_of(route_name, entry) return route_name .. ' ' .. entry end
+  slots.name_of = name_of
 
   -- split: route and entry id of such a name; nil where it is none.
   function slots.split(name) return match(name, '^([%w%._-]+) (%d+%-%d+)$') end
@@ -117,9 +118,7 @@ do
       end
     end
     call('HDEL', k.slots, unpack(entries))
-    for from = 1, #members, 1000 do
-      pcall_redis('ZREM', k.inflight, unpack(members, from, min(from + 999, #members)))
-    end
+    base.write(pcall_redis, 'ZREM', k.inflight, members)
     return nodes
   end
 
@@ -139,7 +138,4 @@ do
     for _, id in ipairs(ctx.inflight and nodes or {}) do ctx.inflight[id] = nil end
     return nodes
   end
-
-  -- free_entry: the same for an entry of a route.
-  function slots.free_entry(ctx, route_name, entry) return slots.free(ctx, name_of(route_name, entry)) end
 end

@@ -12,9 +12,6 @@ local quota = {}
 do
   local digits = base.digits
 
-  local fmod
-  at_first_call[#at_first_call + 1] = function() fmod = math.fmod end
-
   -- name_of: the key of the windows of a quota.
   local function name_of(q)
     q.name = q.name or format('%.0f@%.0f', q.period_us, q.offset_us)

@@ -25,19 +25,9 @@ do
   local NUMBERS = { 'begun', 'till', 'length', 'incidents', 'last', 'max_us', 'busy_us', 'seen' }
 
   function slowdown.new()
-    return {
-      begun = 0,
-      till = 0,
-      length = 0,
-      incidents = 0,
-      last = 0,
-      max_us = 0,
-      factor = 1,
-      busy_us = 0,
-      seen = 0,
-      by = '',
-      reason = '',
-    }
+    local d = { factor = 1, by = '', reason = '' }
+    for _, name in ipairs(NUMBERS) do d[name] = 0 end
+    return d
   end
 
   -- encode: "<numbers> <factor>", then who and why, a line each.
@@ -131,14 +121,12 @@ do
     return true
   end
 
-  -- dispatched: a job has left; `waited` is how long, at most, a job that could have left had to wait. Replies whether
-  -- anything changed.
-  function slowdown.dispatched(d, now, waited)
-    if d.factor >= 1 then return false end
+  -- dispatched: a job has left at less than the whole rate; `waited` is how long, at most, a job that could have left
+  -- had to wait.
+  function slowdown.dispatched(d, waited)
     d.busy_us = d.busy_us + max(0, waited)
     local steps = floor(d.busy_us / MORE_EVERY_US)
     if steps > 0 then d.factor, d.busy_us = min(1, d.factor + steps * MORE), d.busy_us - steps * MORE_EVERY_US end
-    return true
   end
 
   -- applies: whether it slows anything down now.
@@ -159,6 +147,14 @@ do
   -- interval_us: the longest interval at what is left of the rate.
   function slowdown.interval_us(p, factor)
     return factor < 1 and p.count and ceil(p.period_us / p.count / factor) or p.interval_us
+  end
+
+  -- as_setting: a slow-down in force as a timed setting, for people.
+  function slowdown.as_setting(d, p)
+    return {
+      text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)), by = d.by,
+      reason = d.reason ~= '' and d.reason or nil,
+    }
   end
 
   -- in_words: a text about a slow-down, for people.

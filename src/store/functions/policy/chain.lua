@@ -20,6 +20,9 @@ do
     if byte(id, 1) == 123 then return sub(id, 2, -2) end
   end
 
+  -- bare: the name of a node, of a budget without its braces.
+  function chain.bare(id) return chain.budget_of(id) or id end
+
   function chain.id_of(budget)
     return '{' .. budget .. '}'
   end
@@ -74,7 +77,7 @@ do
       seen[parent] = true
       local above = policy_of(rec, parent)
       local cut = (rec.base or rec).cut
-      if cut and not chain.share_tag(cut, chain.budget_of(id) or id, chain.budget_of(parent)) then
+      if cut and not chain.share_tag(cut, chain.bare(id), chain.budget_of(parent)) then
         return 'budget ' .. chain.budget_of(parent) .. ' lives in another partition: the first ' .. cut.partition_by
           .. ' parts of both names must be the same', till
       end
@@ -143,7 +146,7 @@ do
   --             chain
   function chain.resolve(rec, p, id, is_own)
     if not p.within then return p end
-    local parent = parent_of(p, chain.budget_of(id) or id)
+    local parent = parent_of(p, chain.bare(id))
     if is_own then
       p.catch_up_us = catch_up_of(rec, p, parent)
       return fill(rec, p, id, parent)
@@ -156,7 +159,7 @@ do
     local cut = (rec.base or rec).cut
     -- In a partitioned system two nodes with the same policy may differ: one may be in the partition of its budget, the
     -- other not.
-    local key = cut and parent .. names.tag_of(chain.budget_of(id) or id, cut.partition_by) or parent
+    local key = cut and parent .. names.tag_of(chain.bare(id), cut.partition_by) or parent
     local made = of_p.by_parent[key]
     if not made or made.till and made.till <= (rec.now or 0) then
       local shared = common_of(of_p, p, catch_up_of(rec, p, parent))

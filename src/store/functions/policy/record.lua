@@ -14,7 +14,7 @@
 
 local record = {}
 do
-  local refuse, seen = base.refuse, base.seen
+  local seen = base.seen
 
   -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
   local REMEMBERED = 131072
@@ -69,27 +69,18 @@ do
     return first
   end
 
-  -- policy_of_entry: the policy of the n-th [[bucket]] entry, made when it is first needed: there may be ten thousand.
-  local function policy_of_entry(rec, n)
-    local entry = rec.buckets[n]
+  local OF_BUDGETS = { catch_up_us = BUILT_IN.defaults.catch_up_us } -- what applies to a budget that does not have it
+
+  -- policy_of_entry: the policy of the n-th [[bucket]] or [[budget]] entry, made when it is first needed: there may be
+  -- ten thousand.
+  local function policy_of_entry(rec, n, is_budget)
+    local entry = (is_budget and rec.budgets or rec.buckets)[n]
     if not entry.ready then
       entry.policy.entry, entry.policy.match = n, entry.match
-      for key, value in pairs(rec.written) do
+      for key, value in pairs(is_budget and OF_BUDGETS or rec.written) do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
-      entry.ready = prepared.policy(entry.policy, rec.forwards)
-    end
-    return entry.ready
-  end
-
-  -- policy_of_budget: the policy of the n-th [[budget]] entry.
-  local function policy_of_budget(rec, n)
-    local entry = rec.budgets[n]
-    if not entry.ready then
-      local p = entry.policy
-      p.entry, p.match = n, entry.match
-      if not p.catch_up_us then p.catch_up_us = BUILT_IN.defaults.catch_up_us end
-      entry.ready = prepared.policy(p)
+      entry.ready = prepared.policy(entry.policy, not is_budget and rec.forwards or nil)
     end
     return entry.ready
   end
@@ -97,12 +88,9 @@ do
   -- raw: the policy that the record gives a node, without its chain; nil for a budget that no entry matches.
   local function raw(rec, id)
     local budget = chain.budget_of(id)
-    if budget then
-      local place = first_match(rec.of_budgets, budget)
-      return place < huge and policy_of_budget(rec, place) or nil
-    end
-    local place = first_match(rec.of_buckets, id)
-    return place == huge and rec.defaults or policy_of_entry(rec, place)
+    local place = first_match(budget and rec.of_budgets or rec.of_buckets, budget or id)
+    if place < huge then return policy_of_entry(rec, place, budget ~= nil) end
+    return not budget and rec.defaults or nil
   end
 
   -- search: the policy of a node that is not remembered.
@@ -124,15 +112,14 @@ do
 
   -- prepare: make the tables in which a record is looked up.
   local function prepare(rec)
-    rec.written = {}
-    for key, value in pairs(rec.defaults) do rec.written[key] = value end
+    rec.written = base.copy(rec.defaults)
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
     -- Only stored where it differs.
     rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us
     prepared.policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
-      if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- so that an error is found now
+      if next(entry.policy.admit or {}) then policy_of_entry(rec, n, false) end -- so that an error is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
     -- Also where `concurrency` does not apply because the route forwards: another entry takes it over from the
@@ -246,8 +233,7 @@ do
 
   -- is_usable: whether some fields, with the defaults, make a valid policy.
   function record.is_usable(fields)
-    local p = {}
-    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    local p = base.copy(BUILT_IN.defaults)
     if not setting.makes_sense(fields) then return false end
     for name, value in pairs(fields) do p[name] = value end
     return (pcall(prepared.policy, p))
@@ -264,12 +250,6 @@ do
     if ok then return set end
     view.unusable = true
     return made(record.is_usable)
-  end
-
-  local function copy_of(p)
-    local copy = {}
-    for key, value in pairs(p) do copy[key] = value end
-    return copy
   end
 
   -- with_globs: a policy overridden by globs. It is made once for all nodes without other settings, because a policy
@@ -289,7 +269,7 @@ do
     set = lay(view, p, nil, view.now, globs, view.now) or p
     local till = setting.till(nil, globs, view.now)
     if till then
-      if set == p then set = copy_of(p) end
+      if set == p then set = base.copy(p) end
       set.till = till
     end
     of_p[name], view.shared_count = set, view.shared_count + 1
@@ -311,7 +291,7 @@ do
     local set, till = lay(view, p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
     local is_over = setting.next_end(own.entry) <= view.now
     if not set and not till and not is_over then return p, false, true end
-    set = set or copy_of(p)
+    set = set or base.copy(p)
     set.till = till
     if is_over then set.over = lay(view, p, own, 0, globs, view.now) or p end
     return set, true, false
@@ -331,7 +311,7 @@ do
     local base_rec = rec.base or rec
     local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
-    local set = lay(rec, p, own, at, globs, at) or copy_of(p)
+    local set = lay(rec, p, own, at, globs, at) or base.copy(p)
     return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
   end
 
@@ -352,15 +332,13 @@ do
     view.now = now
     if now >= view.ended_us and now < view.next_us then return end
     view.ended_us, view.first_ended_us, view.next_us = 0, huge, huge
-    for _, list in ipairs({ view.globs, view.budget_globs }) do
-      for _, g in ipairs(list) do
-        for _, one in pairs(g.entry.keys) do
-          local till = one.timed and one.timed.till + 0 or huge
-          if till <= now then
-            view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
-          else
-            view.next_us = min(view.next_us, till)
-          end
+    for _, g in ipairs(view.all_globs) do
+      for _, one in pairs(g.entry.keys) do
+        local till = one.timed and one.timed.till + 0 or huge
+        if till <= now then
+          view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
+        else
+          view.next_us = min(view.next_us, till)
         end
       end
     end
@@ -373,7 +351,7 @@ do
       base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits,
       quarter = rec.quarter, search = search_view,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {},
-      budget_globs = {},
+      budget_globs = {}, all_globs = {},
       shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets,
       young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
@@ -383,7 +361,8 @@ do
     for text, entry in pairs(decoded and decoded.globs or {}) do
       local budget = chain.budget_of(text)
       local list = budget and view.budget_globs or view.globs
-      list[#list + 1] = { place = #list + 1, match = text, pieces = glob.compile(budget or text), entry = entry }
+      local g = { place = #list + 1, match = text, pieces = glob.compile(budget or text), entry = entry }
+      list[#list + 1], view.all_globs[#view.all_globs + 1] = g, g
     end
     return view
   end
@@ -440,10 +419,5 @@ do
     if count >= 8 then by_id, count = {}, 0 end
     by_id[id], count = rec, count + 1
     return rec
-  end
-
-  -- bad: the refusal of an invalid record.
-  function record.bad()
-    return refuse('BADARG', 'policy takes a key, an id and a record')
   end
 end

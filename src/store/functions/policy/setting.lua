@@ -15,13 +15,6 @@ do
   local VERSION = 1
   local SMALL_STEP_US = 10000000 -- a small step of a clock
 
-  -- The fields that make a policy (policy/prepared derives the others from them).
-  local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us',
-    'overflow',
-    'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set',
-    'match', 'dedup_us', 'ttl_us', 'job_count',
-    'job_period_us' }
-
   -- The keys that can be set: those of a policy, and what stops a bucket.
   local KEYS = {
     rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true,
@@ -33,7 +26,8 @@ do
 
   function setting.is_key(key) return KEYS[key] == true end
 
-  -- What the fields of a policy may hold: whole numbers in a range, or values that pass a test.
+  -- The fields that make a policy (policy/prepared derives the others from them), and what each may hold: whole numbers
+  -- in a range, or values that pass a test.
   local DAY_US = 86400000000
   local WHOLE = {
     count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 },
@@ -84,11 +78,13 @@ do
     return one.lasting
   end
 
-  -- next_end: when the first timed setting of an entry ends, or `huge`.
-  function setting.next_end(entry)
+  -- next_end: when the first timed setting of an entry ends, or `huge`. `after`: those that have ended by then do not
+  -- count.
+  function setting.next_end(entry, after)
     local first = huge
     for _, one in pairs(entry.keys) do
-      if one.timed then first = min(first, one.timed.till + 0) end
+      local till = one.timed and one.timed.till + 0
+      if till and till > (after or -huge) then first = min(first, till) end
     end
     return first
   end
@@ -145,8 +141,10 @@ do
   function setting.apply(p, own, own_now, globs, globs_now, is_usable)
     local won = winners(own, own_now, globs, globs_now)
     if next(won) == nil then return nil end
-    local fields = { set = won, entry = p.entry }
-    for _, name in ipairs(FIELDS) do fields[name] = p[name] end
+    local fields = { set = won, entry = p.entry, match = p.match }
+    for _, known in ipairs({ WHOLE, IS_GOOD }) do
+      for name in pairs(known) do fields[name] = p[name] end
+    end
     -- They stand for its job_rate (policy/prepared).
     if p.ignores_cost then fields.count, fields.period_us = nil, nil end
     for key, one in pairs(won) do
@@ -156,7 +154,7 @@ do
         fields.closed = one.match
       elseif not is_usable or is_usable(one.setting.policy) then
         for name, value in pairs(one.setting.policy) do fields[name] = value end
-        if key == 'within' then fields.stars_of = chain.budget_of(one.match) or one.match end
+        if key == 'within' then fields.stars_of = chain.bare(one.match) end
       end
     end
     if fields.closed then fields.capacity, fields.overflow = 0, 'reject' end
@@ -165,15 +163,8 @@ do
 
   -- till: when the first timed setting of those that apply ends, after `now`; nil where none ends.
   function setting.till(own, globs, now)
-    local first = huge
-    local function look(entry)
-      for _, one in pairs(entry.keys) do
-        local ends = one.timed and one.timed.till + 0 or now
-        if ends > now then first = min(first, ends) end
-      end
-    end
-    if own then look(own.entry) end
-    for _, g in ipairs(globs) do look(g.entry) end
+    local first = own and setting.next_end(own.entry, now) or huge
+    for _, g in ipairs(globs) do first = min(first, setting.next_end(g.entry, now)) end
     return first < huge and first or nil
   end
 end

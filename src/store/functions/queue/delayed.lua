@@ -22,8 +22,7 @@ do
   end
 
   function delayed.wrong_type(ctx, name)
-    local key = ctx.k.delayed .. name
-    if base.is_error(pcall_redis('ZCARD', key)) then return base.wrong_type(key, 'sorted set') end
+    return base.not_a('sorted set', 'ZCARD', ctx.k.delayed .. name)
   end
 
   -- count_in: add a bucket to the new sum; where it is in it already, add the change.
@@ -57,8 +56,7 @@ do
   end
 
   -- end_count: the sweep has read the index. Replies false where the new sum was lost meanwhile (context/memory): then
-  -- it
-  -- must start again.
+  -- it must start again.
   function delayed.end_count(ctx, at)
     if at.anew == nil then return false end
     if at.anew then
@@ -76,8 +74,7 @@ do
 
   -- first_time: the time of a bucket's first delayed job, or `huge`.
   function delayed.first_time(ctx, name)
-    local first = call('ZRANGE', ctx.k.delayed .. name, '0', '0', 'WITHSCORES')
-    return first[2] and first[2] + 0 or huge
+    return base.first_score(ctx.k.delayed .. name)
   end
 
   -- add: a job is delayed until `at`. The caller writes the index (retries.expect).

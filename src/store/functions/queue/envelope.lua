@@ -17,9 +17,6 @@ do
 
   envelope.MAGIC_BYTES = MAGIC_BYTES
 
-  local char
-  at_first_call[#at_first_call + 1] = function() char = string.char end
-
   -- make_magic: a new magic. Functions have no source of randomness, so it is made of what nobody outside the server
   -- knows in full: the random id of the record, the addresses of two tables in the memory of the server, and the time.
   function envelope.make_magic(id, now_text)

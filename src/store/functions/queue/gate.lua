@@ -38,10 +38,13 @@ do
     return one.state.free >= 1 and 0 or one.limiter.wait_ms(one.state, one.p, 1)
   end
 
-  -- longest_wait_ms: until all gates do.
-  function gate.longest_wait_ms(gates)
-    local wait = 0
-    for _, one in ipairs(gates) do wait = max(wait, gate.wait_ms(one)) end
-    return wait
+  -- slowest: until all gates do, and the name of the one with that wait; nil where all let a job in.
+  function gate.slowest(gates)
+    local wait, name = 0, nil
+    for _, one in ipairs(gates) do
+      local ms = max(0, gate.wait_ms(one))
+      if one.state.free < 1 and (not name or ms > wait) then wait, name = ms, one.name end
+    end
+    return wait, name
   end
 end

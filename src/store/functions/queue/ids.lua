@@ -35,12 +35,7 @@ do
 
   -- wrong_type: the refusal where a key holds something else, or nil.
   function ids.wrong_type(ctx, name)
-    if base.is_error(pcall_redis('HLEN', ctx.k.jobs .. name)) then
-      return base.wrong_type(ctx.k.jobs .. name, 'hash')
-    end
-    if base.is_error(pcall_redis('ZCARD', ctx.k.ids .. name)) then
-      return base.wrong_type(ctx.k.ids .. name, 'sorted set')
-    end
+    return base.not_a('hash', 'HLEN', ctx.k.jobs .. name) or base.not_a('sorted set', 'ZCARD', ctx.k.ids .. name)
   end
 
   -- is_remembered: whether a job with this id was accepted within `dedup`, so that another one is a duplicate; and
@@ -147,7 +142,7 @@ do
 
   -- cancel: mark a waiting job as cancelled: it is dropped at its turn.
   function ids.cancel(ctx, name, id, it)
-    it.state = string.upper(it.state)
+    it.state = upper(it.state)
     write(ctx, name, id, it)
   end
 
@@ -161,7 +156,7 @@ do
     for _ = 1, PAGES_MOST do
       local page, gone = call('HSCAN', key, cursor, 'COUNT', FORGET_MOST), {}
       for i = 1, #page[2], 2 do
-        if states[string.lower(sub(page[2][i + 1], 1, 1))] then gone[#gone + 1] = page[2][i] end
+        if states[lower(sub(page[2][i + 1], 1, 1))] then gone[#gone + 1] = page[2][i] end
       end
       if gone[1] then
         call('HDEL', key, unpack(gone))

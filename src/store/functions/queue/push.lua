@@ -41,14 +41,12 @@ do
   end
 
   -- read: the state of the bucket behind a queue key, or nil and an error.
-  local function read(redis_keys, now_us)
+  function push.read(redis_keys, now_us)
     local ctx, name, len, from, due, allowance = stored(redis_keys, now_us)
     if not ctx then return nil, nil, name end
     context.fill(ctx)
     return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, from, due, allowance)
   end
-
-  push.read = read
 
   -- fits: how many of n jobs are accepted, by the gates and the free places; and for how many there are free places.
   function push.fits(s, gates, n)
@@ -58,39 +56,32 @@ do
 
   -- begun: the due of a bucket once jobs come into it. A bucket without work earns no credit for the time since its
   -- due.
-  local function begun(ctx, name, due, len)
+  function push.begun(ctx, name, due, len)
     if not due or due < ctx.now and len == 0 and not retries.has_ended(ctx, name) then return ctx.now end
     return due
   end
 
-  local function begun_due(ctx, s) return begun(ctx, s.bucket, s.due, s.len) end
-  push.begun_due = begun_due
-
   -- begins: jobs come into a bucket. A bucket with an empty queue may still have work: retries, or delayed jobs whose
   -- time has come.
-  local function begins(ctx, s)
-    s.due = begun_due(ctx, s)
+  function push.begins(ctx, s)
+    s.due = push.begun(ctx, s.bucket, s.due, s.len)
     local had_work = s.len > 0 or s.state ~= nil and s.state ~= ctx.k.rest
     if s.p.parent and not s.p.refused and not had_work then budget.drop_stale_tag(ctx, s.p.parent, s.bucket) end
     if not had_work then room.forget_rank(ctx, s.bucket, s.p) end
   end
-  push.begins = begins
 
   -- allowance_of: how many jobs a bucket may keep: those that it has and those that come.
   function push.allowance_of(s)
     return s.len > s.p.capacity and s.len or s.p.capacity
   end
 
-  -- reckoned: a due of a bucket for estimates in replies: for a paused, held or blocked bucket, as if that ended now.
+  -- reckoned: a due of a bucket for estimates in replies, nil: its present one. For a paused, held or blocked bucket as
+  -- if that ended now.
   function push.reckoned(ctx, s, due)
+    due = due or s.due or ctx.now
     if s.p.paused or s.state == ctx.k.full or state.is_held(ctx, s.state) then return max(due, ctx.now) end
     return due
   end
-
-  -- reckoned_due: the same for its present due.
-  function push.reckoned_due(ctx, s) return push.reckoned(ctx, s, s.due or ctx.now) end
-
-  local reckoned_due = push.reckoned_due
 
   -- eta_of: when the n-th waiting job is due, by the bucket and by every budget above it.
   local function eta_of(ctx, p, due, n)
@@ -98,21 +89,17 @@ do
     return p.parent and not p.refused and max(eta, (budget.eta_ms(ctx, p.parent, n))) or eta
   end
 
-  push.eta_of = eta_of
-
   -- wait_for_room: how long until one place is expected to be free: when the next job leaves.
-  local function wait_for_room(ctx, p, due)
+  function push.wait_for_room(ctx, p, due)
     return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
   end
 
-  push.wait_for_room = wait_for_room
-
   -- verdict: the reply to a push of n jobs, of which `accepted` are in the queue now.
   function push.verdict(ctx, s, gates, n, accepted)
-    local p, due, wait = s.p, reckoned_due(ctx, s), -1
+    local p, due, wait = s.p, push.reckoned(ctx, s), -1
     if accepted < n then
-      wait = gate.longest_wait_ms(gates)
-      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, wait_for_room(ctx, p, due)) end
+      wait = gate.slowest(gates)
+      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, push.wait_for_room(ctx, p, due)) end
     end
     return {
       accepted,
@@ -127,8 +114,7 @@ do
   -- error.
   function push.can_be_cut(ctx, s, n)
     if s.over == 0 and not (s.p.drop_oldest and s.len + n > s.p.capacity) then return nil end
-    local stream = ctx.k.rejected
-    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
+    return base.not_a('stream', 'XLEN', ctx.k.rejected)
   end
 
   -- count_refused: n jobs were refused.
@@ -140,8 +126,8 @@ do
   end
 
   -- put_in: the first n of some jobs go into the queue. With drop-oldest older jobs are dropped for them.
-  local function put_in(ctx, s, gates, jobs, n)
-    begins(ctx, s)
+  function push.put_in(ctx, s, gates, jobs, n)
+    push.begins(ctx, s)
     if gates[1] then gate.charge(gates, n) end
     call('LPUSH', s.queue, unpack(jobs, 1, n))
     local allowance = push.allowance_of(s)
@@ -152,10 +138,8 @@ do
     end
   end
 
-  push.put_in = put_in
-
   -- enter: write the state of a bucket after a push.
-  local function enter(ctx, s)
+  function push.enter(ctx, s)
     if s.due then
       -- An empty bucket may be on the schedule for a retry.
       s.retry_ready = s.len == 0 and s.state ~= nil and retries.has_ended(ctx, s.bucket)
@@ -165,7 +149,6 @@ do
     end
     state.flush(ctx)
   end
-  push.enter = enter
 
   -- too_large: the refusal of the first job that is too large, or nil.
   local function too_large(ctx, jobs)
@@ -188,7 +171,7 @@ do
     local stored_due = due
     if due and due > now + p.interval_us then due = now + p.interval_us end
     if due and due <= now and from == k.rest then due = nil end
-    due = begun(ctx, name, due, len)
+    due = push.begun(ctx, name, due, len)
     context.count(ctx, 'pushed', n)
     call('LPUSH', queue, unpack(jobs))
     if from ~= k.schedule or due ~= stored_due then state.schedule(ctx, name, from, due) end
@@ -229,8 +212,8 @@ do
       push.count_refused(ctx, s, #jobs - accepted)
       if accepted < places_for then context.count(ctx, 'gated', places_for - accepted) end
     end
-    if accepted > 0 then put_in(ctx, s, gates, jobs, accepted) end
-    enter(ctx, s)
+    if accepted > 0 then push.put_in(ctx, s, gates, jobs, accepted) end
+    push.enter(ctx, s)
     return push.verdict(ctx, s, gates, #jobs, accepted)
   end
 
@@ -241,13 +224,13 @@ do
   -- cost   O(1)
   function push.peek(redis_keys, args, now_us)
     if #args > 0 then return refuse('BADARG', 'peek takes a key and nothing else') end
-    local ctx, s, err = read(redis_keys, now_us)
+    local ctx, s, err = push.read(redis_keys, now_us)
     if err then return err end
-    local due = reckoned_due(ctx, s)
+    local due = push.reckoned(ctx, s)
     local full = s.len >= s.p.capacity and not s.p.drop_oldest
     return {
       0, s.len, s.p.capacity,
-      full and wait_for_room(ctx, s.p, due) or -1,
+      full and push.wait_for_room(ctx, s.p, due) or -1,
       s.len == 0 and -1 or eta_of(ctx, s.p, due, 1),
     }
   end
@@ -264,7 +247,7 @@ do
   -- errors as peek
   -- cost   O(1)
   function push.look(redis_keys, args)
-    local ctx, s, err = read(redis_keys, args[1])
+    local ctx, s, err = push.read(redis_keys, args[1])
     if err then return err end
     local gates
     gates, err = gate.read(ctx, s)
@@ -272,15 +255,14 @@ do
     for i, one in ipairs(gates) do
       gates[i] = { one.name, one.p.limit, max(0, one.state.free), gate.wait_ms(one) }
     end
-    local p, waiting, later =
-      s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket), pcall_redis('ZCARD', ctx.k.delayed .. s.bucket)
+    local p, k = s.p, ctx.k
     return {
       s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, state.is_held(ctx, s.state) and 1 or 0,
-      is_error(waiting) and 0 or waiting,
+      base.number(pcall_redis('ZCARD', k.retry .. s.bucket)),
       p.count, p.period_us, p.forward and 0 or p.lease_ms, p.forward and 0 or p.attempts, p.overflow, p.route,
       { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '',
         p.closed and p.set.close.setting.till or '',
-        p.refused or '', is_error(later) and 0 or later },
+        p.refused or '', base.number(pcall_redis('ZCARD', k.delayed .. s.bucket)) },
     }
   end
 end

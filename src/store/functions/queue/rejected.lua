@@ -75,17 +75,11 @@ do
   -- written. Replies false where it could not be cut.
   function rejected.trim_to_capacity(ctx, s)
     if s.over == 0 and not s.unapplied and s.allowance == s.stored_allowance then return true end
-    if s.over > 0 and not rejected.cut(ctx, s) then
-      -- The allowance must be known also when the rollout is over and the bucket is cut later.
-      if s.unapplied then
-        bucket.keep_allowance(ctx, s)
-        bucket.mark_applied(ctx, s)
-      end
-      return false
-    end
-    bucket.keep_allowance(ctx, s)
+    local is_cut = s.over == 0 or rejected.cut(ctx, s)
+    -- The allowance must be known also when the rollout is over and the bucket is cut later.
+    if is_cut or s.unapplied then bucket.keep_allowance(ctx, s) end
     if s.unapplied then bucket.mark_applied(ctx, s) end
-    return true
+    return is_cut
   end
 
   -- turn_away: drop a job at its turn, without taking a slot, that is larger than max_job_bytes or whose deadline has

@@ -84,13 +84,13 @@ do
   -- reads, writes  the index      cost  at most 3 calls, and 3 more for an `ordered` bucket
   function retries.expect(ctx, name, ends)
     local first = call('ZSCORE', ctx.k.retries, name)
-    local earliest = call('ZRANGE', ctx.k.retries, '0', '0', 'WITHSCORES')
+    local earliest = base.first_score(ctx.k.retries)
     if not first or tonumber(first) > ends and tonumber(first) ~= huge then
       call('ZADD', ctx.k.retries, digits(ends), name)
     end
     -- An `ordered` bucket waits for its failed job, whatever was announced, and so does a delayed job.
     if record.policy_of(ctx.rec, name).ordered then retries.index(ctx, name, true) end
-    return not earliest[2] or ends < earliest[2] + 0
+    return ends < earliest
   end
 
   -- add: a job backs off until `ends`. Replies whether that may be earlier than the daemons know, or nil and the error.
@@ -104,9 +104,7 @@ do
 
   -- first_end: the earliest end of a back-off, or `huge`.
   function retries.first_end(ctx)
-    if not ctx.has_retries then return huge end
-    local first = call('ZRANGE', ctx.k.retries, '0', '0', 'WITHSCORES')
-    return first[2] and tonumber(first[2]) or huge
+    return ctx.has_retries and base.first_score(ctx.k.retries) or huge
   end
 
   -- arrive: the first back-off of a bucket without work has ended, or a bucket that had no free slot resumes: it waits
@@ -143,10 +141,10 @@ do
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
       local from, p = states[i], record.policy_of(ctx.rec, name)
-      local waits_for = p.ordered and call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
-      if waits_for and waits_for + 0 > ctx.now then
+      local waits_for = p.ordered and base.first_score(ctx.k.retry .. name) or huge
+      if waits_for > ctx.now and waits_for < huge then
         -- A delayed job's time has come, but it waits for a failed one: the end of that back-off is announced.
-        done[#done + 1], done[#done + 2] = digits(waits_for + 0), name
+        done[#done + 1], done[#done + 2] = digits(waits_for), name
       else
         ctx.announced[name] = true
         local goes_on = from == nil
@@ -180,8 +178,7 @@ do
   -- one_has_ended: whether a retry of a bucket could leave. Its delayed jobs do not count.
   function retries.one_has_ended(ctx, name)
     if ctx.has_retries == false then return false end -- a drain has looked
-    local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
-    return first ~= nil and first + 0 <= ctx.now
+    return base.first_score(ctx.k.retry .. name) <= ctx.now
   end
 
   -- has_ended: whether a retry or a delayed job of a bucket could leave, if the bucket were due.
@@ -261,8 +258,8 @@ do
   -- passed and was announced is left as it is. Where a bucket is or was `ordered`, a delayed job may have waited for a
   -- retry that is gone, and its time was not announced. Replies whether one has ended.
   function retries.index(ctx, name, announced)
-    local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
-    local ends = first and first + 0 or huge
+    local first = base.first_score(ctx.k.retry .. name)
+    local ends = first
     -- In an `ordered` bucket a delayed job waits for a failed one, as the queue does.
     if ends == huge or not record.policy_of(ctx.rec, name).ordered then
       ends = min(ends, delayed.first_time(ctx, name))
@@ -274,7 +271,7 @@ do
     local ended = ends <= ctx.now
     if not (ended and announced) then
       call('ZADD', ctx.k.retries, digits(ends), name)
-    elseif (not first or first + 0 > ctx.now)
+    elseif first > ctx.now
       and (tonumber(call('ZSCORE', ctx.k.retries, name) or nil) or huge) < huge then
       call('ZADD', ctx.k.retries, 'LT', digits(ends), name)
     end
@@ -329,8 +326,7 @@ do
       if #at.waiting == 0 then
         if at.last then return true end
         local page = call('ZSCAN', ctx.k.retries, at.cursor, 'COUNT', ctx.page)
-        for i = 1, #page[2], 2 do at.waiting[#at.waiting + 1] = page[2][i] end
-        at.cursor, at.last = page[1], page[1] == '0'
+        at.waiting, at.cursor, at.last = base.names_in(page[2]), page[1], page[1] == '0'
         return #at.waiting == 0 and at.last
       end
       at.bucket, at.card = table.remove(at.waiting), 0

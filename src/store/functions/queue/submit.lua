@@ -4,7 +4,7 @@
 
 local submit = {}
 do
-  local refuse, integer, digits = base.refuse, base.integer, base.digits
+  local refuse, integer, whole, digits = base.refuse, base.integer, base.whole, base.digits
 
   local LONGEST_MS = 366 * 86400000 -- the longest delay, and deadline
   local COST_MOST = 100000
@@ -13,15 +13,7 @@ do
   local WORDS_MOST = 40 -- words that are read of a job: more cannot be right, and the first ones have an error
   local SIBLINGS_MOST = 100 -- children of a budget whose weights are read for an estimate
 
-  local upper
-  at_first_call[#at_first_call + 1] = function() upper = string.upper end
-
   -- ---- options ----
-
-  local function number_of(text, least, most)
-    local n = integer(text)
-    return n and n >= least and n <= most and n or nil
-  end
 
   -- add_header: add a header. Replies why it cannot be added, or nil.
   local function add_header(headers, name, value)
@@ -47,7 +39,7 @@ do
       o.id = text
     end,
     DELAY = function(o, text)
-      o.delay_ms = number_of(text, 0, LONGEST_MS)
+      o.delay_ms = whole(text, 0, LONGEST_MS)
       if not o.delay_ms then return 'DELAY needs whole milliseconds, 0 to ' .. digits(LONGEST_MS) end
       if o.at_ms then return 'DELAY and AT exclude each other' end
     end,
@@ -57,11 +49,11 @@ do
       if o.delay_ms then return 'AT and DELAY exclude each other' end
     end,
     TTL = function(o, text)
-      o.ttl_ms = number_of(text, 1, LONGEST_MS)
+      o.ttl_ms = whole(text, 1, LONGEST_MS)
       if not o.ttl_ms then return 'TTL needs whole milliseconds, 1 to ' .. digits(LONGEST_MS) end
     end,
     COST = function(o, text)
-      o.cost = number_of(text, 1, COST_MOST)
+      o.cost = whole(text, 1, COST_MOST)
       if not o.cost then return 'COST needs a whole number, 1 to ' .. COST_MOST end
     end,
   }
@@ -156,16 +148,6 @@ do
     return answer(s, 'duplicate', { accepted = 1, eta = eta, id = o.id })
   end
 
-  -- slowest: the gate with the longest wait, and that wait; nil where all gates let a job in.
-  local function slowest(gates)
-    local wait, name = -1, nil
-    for _, one in ipairs(gates) do
-      local ms = one.state.free < 1 and gate.wait_ms(one) or -1
-      if ms > wait then wait, name = ms, one.name end
-    end
-    return name, wait
-  end
-
   -- refusal: why a job is not accepted: a verdict and its details; nil: it is accepted.
   --   at     when it may leave, nil: at once
   --   due    the due of its bucket, if it were accepted
@@ -175,14 +157,14 @@ do
     if depth >= p.capacity and (at or not p.drop_oldest) then
       local first = at and delayed.first_time(ctx, s.bucket) or huge -- a closed bucket is full though none waits
       local wait = push.wait_for_room(ctx, p, first < huge and max(first, due) or due)
-      return 'full', { depth = own, retry = max(wait, gate.longest_wait_ms(gates)) }
+      return 'full', { depth = own, retry = max(wait, (gate.slowest(gates))) }
     end
     if o.ttl_ms then
       local eta, by = leaves(ctx, s, at and max(at, due) or due, at and 1 or min(s.len + 1, p.capacity))
       local left = eta - (at and ceil((at - ctx.now) / 1000) or 0) - o.ttl_ms
       if left > 0 then return 'late', { depth = own, retry = left, by = by } end
     end
-    local name, wait = slowest(gates)
+    local wait, name = gate.slowest(gates)
     if name then return 'gated', { depth = own, retry = wait, by = name } end
   end
 
@@ -208,7 +190,7 @@ do
   -- queue_up: a job goes into the queue.
   local function queue_up(ctx, s, gates, o, job)
     push.put_in(ctx, s, gates, { stored(ctx, o, nil, job) }, 1)
-    local due = push.reckoned_due(ctx, s)
+    local due = push.reckoned(ctx, s)
     local eta, by = leaves(ctx, s, due, s.len)
     local expected = expected_ms(ctx, s, s.len, eta)
     ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'q', ctx.now + eta * 1000)
@@ -258,7 +240,8 @@ do
     if err then return err end
     o.ttl_ms = o.ttl_ms or p.ttl_us and p.ttl_us / 1000
     if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end
-    local due, depth = push.reckoned(ctx, s, push.begun_due(ctx, s)), at and delayed.count(ctx, name) or s.len
+    local due = push.reckoned(ctx, s, push.begun(ctx, name, s.due, s.len))
+    local depth = at and delayed.count(ctx, name) or s.len
     local verdict, more = refusal(ctx, s, gates, o, at, due, depth)
     -- checks end here
     rejected.trim_to_capacity(ctx, s)

@@ -4,7 +4,7 @@
 
 local route = {}
 do
-  local is_error = base.is_error
+  local is_error, by_name = base.is_error, base.by_name
 
   -- No id follows it, and Redis does not take it as the beginning of a range.
   local LAST_ID = '18446744073709551615-18446744073709551615'
@@ -31,13 +31,6 @@ do
     local key = keys.ready(space, name)
     if find(err, 'WRONGTYPE', 1, true) then return base.wrong_type(key, 'stream') end
     return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
-  end
-
-  -- by_name: a table from a reply of Redis with names and values by turns.
-  local function by_name(list)
-    local fields = {}
-    for i = 1, #list, 2 do fields[list[i]] = list[i + 1] end
-    return fields
   end
 
   -- group_of: what Redis says of the group `workers` of a stream, or nil where it is missing.

@@ -72,7 +72,14 @@ do
     return p and (ctx.old_rec and applied_policy(ctx, name, p) or p.over or p)
   end
 
-  bucket.applied_policy = applied_policy
+  -- changed_from: the policy that a bucket or budget must be reconciled from, where a change is not applied to it yet;
+  -- else nil. The second reply says whether that is in a rollout.
+  function bucket.changed_from(ctx, id, p)
+    local before = ctx.policies_before and ctx.policies_before[id]
+    if before then return before, ctx.old_rec ~= nil end
+    if ctx.old_rec then return applied_policy(ctx, id, p) end
+    return p.over, false
+  end
 
   -- decide: what is true of a bucket now, from what was loaded of it. It fills `s`, which is reused for one bucket
   -- after the other: making a table for each would be most of the cost.
@@ -102,10 +109,7 @@ do
       if due and constraint.pace then due = constraint.pace end
       max_ahead_us = constraints.max_ahead_us(constraint, p)
     end
-    if ctx.old_rec then old, s.in_rollout = applied_policy(ctx, name, p) end
-    if ctx.policies_before and ctx.policies_before[name] then
-      old, s.in_rollout = ctx.policies_before[name], ctx.old_rec ~= nil
-    end
+    if ctx.old_rec or ctx.policies_before then old, s.in_rollout = bucket.changed_from(ctx, name, p) end
     if old then
       s.unapplied = true
       keeps = max(keeps, old.capacity)

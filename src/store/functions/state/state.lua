@@ -18,7 +18,7 @@
 
 local state = {}
 do
-  local digits, is_error, seen, write = base.digits, base.is_error, base.seen, base.write
+  local digits, seen, write, first_score = base.digits, base.seen, base.write, base.first_score
 
   local REST_MOST = 500 -- cooling nodes that one call forgets
   local FORGET_US = 100000 -- cooled nodes are forgotten so often: one at a time they would cost each wake three calls
@@ -221,8 +221,7 @@ do
   end
 
   -- enter_all: `enter` for many buckets at once (dispatch/fast_path): lists of dues and names to add, and lists of
-  -- names
-  -- to remove.
+  -- names to remove.
   function state.enter_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
     local k, moves = ctx.k, ctx.moves
     if not moves then
@@ -289,8 +288,7 @@ do
 
   -- first_due: the earliest due on the schedule, or `huge`.
   function state.first_due(ctx)
-    local first = call('ZRANGE', ctx.k.schedule, '0', '0', 'WITHSCORES')
-    return first[2] and first[2] + 0 or huge
+    return first_score(ctx.k.schedule)
   end
 
   -- due: the nodes that are due, earliest due first, at most `most`: a list of names and dues as texts. Replies nil and
@@ -325,19 +323,15 @@ do
     if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
     -- A rollout, or the end of a timed setting, may move such a due into the future again.
     if ctx.old_rec or settings.first_end(ctx) <= ctx.now then return false end
-    local function first_due()
-      local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
-      return first[2] and first[2] + 0 or huge
-    end
     if m.rest_us == 0 then -- not known yet
-      m.rest_us = first_due()
+      m.rest_us = first_score(rest)
       if ctx.now < m.rest_us then return false end
     end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     if n > 0 then m.forgot_us = ctx.now end
-    m.rest_us = first_due()
+    m.rest_us = first_score(rest)
     return false
   end
 

@@ -256,8 +256,7 @@ do
     local set = set_of(ctx, key)
     if set.list and not set.bound then return #set.list end
     if set.changed then flush_set(ctx, set) end
-    local n = pcall_redis('ZCARD', key)
-    return base.is_error(n) and 0 or n
+    return base.number(pcall_redis('ZCARD', key))
   end
 
   -- decode: the set in which a child waits, and its due there, from its text in <prefix>:waiting.
@@ -311,13 +310,11 @@ do
 
   -- held: how many buckets are held for a route.
   function waiting.held(ctx, name)
-    local n = pcall_redis('ZCARD', waiting.route_key(ctx, name))
-    return base.is_error(n) and 0 or n
+    return base.number(pcall_redis('ZCARD', waiting.route_key(ctx, name)))
   end
 
   -- turn_us: for how long a bucket waits for its turn at its route, about, and how long a round of all that wait takes;
-  -- 0 where no
-  -- bucket is held for the route, or the pace of its workers is not known.
+  -- 0 where no bucket is held for the route, or the pace of its workers is not known.
   function waiting.turn_us(ctx, s)
     local name = s.p.route
     if not route.is_held(ctx, name) then return 0, 0 end

@@ -88,10 +88,7 @@ do
     local p = b.p
     if not p then return end
     local old, in_rollout = p.over, false
-    if ctx.old_rec then old, in_rollout = bucket.applied_policy(ctx, b.id, p) end
-    if ctx.policies_before and ctx.policies_before[b.id] then
-      old, in_rollout = ctx.policies_before[b.id], ctx.old_rec ~= nil
-    end
+    if ctx.old_rec or ctx.policies_before then old, in_rollout = bucket.changed_from(ctx, b.id, p) end
     if b.state == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
       b.unapplied, b.in_rollout = true, in_rollout -- flush marks it as applied
@@ -301,7 +298,7 @@ do
   end
 
   -- finish_of: the finish tag of the next job of a child.
-  function budget.finish_of(ctx, b, id, p)
+  function budget.finish_of(b, id, p)
     return share.finish_of(b.tags[id], b.virtual_time, p.weight, b.shares.largest)
   end
 
@@ -322,6 +319,11 @@ do
   end
 
   budget.eligible_at = eligible_at
+
+  -- known_due: when the next job of a budget may leave, as far as is known, for people; or nil.
+  function budget.known_due(ctx, b)
+    return (b.p and b.p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil
+  end
 
   -- eta_ms: when the n-th job of a bucket could leave, by the budgets above alone, as if there were no siblings. The
   -- second reply is the id of the budget that decides.

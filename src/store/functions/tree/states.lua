@@ -4,8 +4,7 @@
 -- the call.
 
 do
-  local digits, key_of, change, ancestors_of, eligible_at =
-    base.digits, waiting.key, budget.change, budget.ancestors, budget.eligible_at
+  local key_of, change, ancestors_of, eligible_at = waiting.key, budget.change, budget.ancestors, budget.eligible_at
 
   local AHEAD_US = budget.AHEAD_US
 
@@ -45,7 +44,7 @@ do
       event,
       key_of(ctx, parent),
       due,
-      b.goes_first and waiting.FRONT or budget.finish_of(ctx, up, b.id, b.p)
+      b.goes_first and waiting.FRONT or budget.finish_of(up, b.id, b.p)
     )
     b.goes_first = nil
     budget.begin_work(ctx, up)
@@ -69,7 +68,7 @@ do
   -- queue_bucket: a bucket that is due, and that a budget above does not admit, is queued. Replies its state.
   function budget.queue_bucket(ctx, s)
     local up = budget.get(ctx, s.p.parent)
-    s.rank = s.rank or budget.finish_of(ctx, up, s.bucket, s.p)
+    s.rank = s.rank or budget.finish_of(up, s.bucket, s.p)
     budget.begin_work(ctx, up)
     return key_of(ctx, s.p.parent)
   end

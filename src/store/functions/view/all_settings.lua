@@ -1,20 +1,15 @@
--- needs: base, base.keys, context, context.settings, limits.constraints, pace.slowdown
+-- needs: base, context.settings, limits.constraints, pace.slowdown
 -- All that operators have set, a page at a time.
 
 local all_settings = {}
 do
-  local refuse, digits = base.refuse, base.digits
+  local refuse = base.refuse
 
   -- slow_downs: add a page of the slow-downs in force, each as a timed setting of its node.
   local function slow_downs(ctx, cursor, add)
     local list, next_cursor = constraints.page(ctx, cursor)
     for _, one in ipairs(list) do
-      local d, p = one.d, one.p
-      local states = {
-        text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)), by = d.by,
-        reason = d.reason ~= '' and d.reason or nil,
-      }
-      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = states } } }))
+      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = slowdown.as_setting(one.d, one.p) } } }))
     end
     return next_cursor
   end
@@ -25,15 +20,9 @@ do
   -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... };
   --        globs come first, and slow-downs last, each an entry with the key `slow-down`
   -- cost   O(batch)
-  function all_settings.page(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'settings takes the policy key') end
-    local ctx, cursor = context.open(space, args[1]), args[2] or ''
-    local reply = { '', ctx.now_text }
-    local function add(name, is_glob, json)
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = name, is_glob, json
-    end
+  function all_settings.page(ctx, args)
+    local cursor, reply = args[2] or '', { '', ctx.now_text }
+    local function add(name, is_glob, json) base.append(reply, name, is_glob, json) end
     if cursor == '' then
       local all = settings.of_globs(ctx)
       for text, entry in pairs(all and all.globs or {}) do add(text, 1, cjson.encode(entry)) end

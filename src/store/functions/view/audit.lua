@@ -107,13 +107,15 @@ do
   -- look_at_orders: look for refused nodes whose chain can be resolved, and for paused nodes without a pause.
   local function look_at_orders(ctx, found)
     if not ctx.rec or ctx.old_rec then return end
-    for _, id in ipairs(call('ZRANGE', ctx.k.refused, '0', '-1')) do
-      local p = record.policy_of(ctx.rec, id)
-      if p and not p.refused then found(8, id .. ' waits for its budgets, which can be found') end
-    end
-    for _, id in ipairs(call('ZRANGE', ctx.k.paused, '0', '-1')) do
-      local p = record.policy_of(ctx.rec, id)
-      if p and not p.paused then found(8, id .. ' is paused no more, and stands there') end
+    local problems = {
+      refused = ' waits for its budgets, which can be found',
+      paused = ' is paused no more, and stands there',
+    }
+    for state, problem in pairs(problems) do
+      for _, id in ipairs(call('ZRANGE', ctx.k[state], '0', '-1')) do
+        local p = record.policy_of(ctx.rec, id)
+        if p and not p[state] then found(8, id .. problem) end
+      end
     end
   end
 
@@ -146,6 +148,7 @@ do
       end
     end
     local all, rest, wait = states_of(k, found), word_of(k, k.rest), word_of(k, k.wait)
+    local function state_of(id) return all[id] and all[id][1] and all[id][1].state end
     for id, states in pairs(all) do
       if #states > 1 then found(1, id .. ' is in ' .. states[1].state .. ' and in ' .. states[2].state) end
       if states.has_work and (not states[1] or states[1].state == rest) then
@@ -162,25 +165,24 @@ do
       end
     end
     for _, id in ipairs(call('HKEYS', k.budgets)) do
-      if not (all[id] and all[id][1]) then found(3, id .. ' is known and is in no set') end
+      if not state_of(id) then found(3, id .. ' is known and is in no set') end
     end
     for _, id in ipairs(call('HKEYS', k.waiting)) do
-      local state = all[id] and all[id][1] and all[id][1].state
+      local state = state_of(id)
       if not state or sub(state, 1, #wait) ~= wait then
         found(4, id .. ' is in ' .. tostring(state) .. ', and waiting knows it')
       end
     end
     for _, queue in ipairs(call('KEYS', k.queues .. '*')) do
       local name = sub(queue, #k.queues + 1)
-      local state = all[name] and all[name][1] and all[name][1].state
+      local state = state_of(name)
       if names.is_bucket(name) and (not state or state == rest) then
         found(5, name .. ' has jobs and is ' .. (state and 'cooling' or 'in no set'))
       end
     end
     local retries_of = call('ZRANGE', k.retries, '0', '-1', 'WITHSCORES')
     for i = 1, #retries_of, 2 do
-      local name = retries_of[i]
-      local state = all[name] and all[name][1] and all[name][1].state
+      local name, state = retries_of[i], state_of(retries_of[i])
       if tonumber(retries_of[i + 1]) == huge and (not state or state == rest) then
         found(5, name .. ' has a retry that was announced and stands ' .. (state and 'at rest' or 'nowhere'))
       end
@@ -189,8 +191,7 @@ do
     for _, key in ipairs(call('KEYS', k.delayed .. '*')) do
       waiting_aside = waiting_aside + call('ZCARD', key)
       local name = sub(key, #k.delayed + 1)
-      local ends, first =
-        tonumber(call('ZSCORE', k.retries, name) or nil), call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
+      local ends, first = tonumber(call('ZSCORE', k.retries, name) or nil), base.first_score(key)
       if not ends or ends ~= huge and ends > first and call('EXISTS', k.retry .. name) == 0 then
         found(6, name .. ' has a delayed job that nobody knows of')
       end

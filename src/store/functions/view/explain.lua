@@ -1,12 +1,12 @@
 -- needs: base, base.keys, base.names, context, context.settings, control.change, control.daemons, limits.constraints,
---   limits.slots, pace.quota, pace.rate, pace.slowdown, policy.chain, policy.record, policy.setting, queue.delayed,
---   queue.envelope, queue.gate, queue.push, route, state, state.bucket, state.waiting, tree.budget, view.routes
+--   limits.slots, pace.quota, pace.rate, pace.slowdown, policy.chain, policy.record, policy.setting, queue.envelope,
+--   queue.gate, queue.push, route, state, state.bucket, state.waiting, tree.budget, view.routes
 -- Explain: why a bucket waits, and what a change or a push would do to it. Both only read. Both compute with the steps
 -- that do the thing itself: `bucket.decide`, the push, the rates. The program (src/explain) puts the facts into words.
 
 local explain = {}
 do
-  local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
+  local refuse, is_error, integer, bare = base.refuse, base.is_error, base.integer, chain.bare
 
   local CONSUMERS_MOST = 100 -- workers that are listed
   local CONSUMERS_READ = 10000 -- and read, to find those who hold most
@@ -17,11 +17,9 @@ do
   --   queue, name, len    its queue; wrong: the type of a key there that is no list
   --   state, due, allowance   as `bucket.decide` takes them
   local function look(redis_keys, now_us)
-    local queue = redis_keys[1] or ''
-    local space, name = keys.split_queue(queue)
-    if #redis_keys ~= 1 or not space or not names.is_bucket(name) then
-      return nil, nil, refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
-    end
+    local space, name, err = keys.bucket_of(redis_keys)
+    if err then return nil, nil, err end
+    local queue = redis_keys[1]
     local ctx, b = context.open(space, now_us), { queue = queue, name = name }
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then b.wrong, len = call('TYPE', queue).ok, 0 end
@@ -35,30 +33,24 @@ do
     return bucket.decide(ctx, {}, b.name, b.queue, b.len, b.state, b.due, b.allowance, p)
   end
 
+  -- alive: how many daemons are alive, as far as is known.
+  local function alive(ctx) return base.number(daemons.count(ctx.k.daemons, ctx.now)) end
+
   -- ms: a time between two moments, in whole milliseconds, never below 0.
   local function ms(us) return max(0, floor(us / 1000)) end
 
-  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first of them can; or the
-  -- type of its key where that is wrong.
-  local function retries_of(ctx, name)
-    local key = ctx.k.retry .. name
-    local waiting = pcall_redis('ZCARD', key)
-    if is_error(waiting) then return { waiting = 0, ended = 0, wrong = call('TYPE', key).ok, key = key } end
-    local r = { waiting = waiting, ended = 0 }
-    if waiting > 0 then
-      r.ended = call('ZCOUNT', key, '-inf', ctx.now_text)
-      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0 -- not from the index, which has delayed jobs too
-    end
-    return r
-  end
-
-  -- delayed_of: the same for its delayed jobs.
-  local function delayed_of(ctx, name)
-    local key = ctx.k.delayed .. name
+  -- set_aside: of the failed jobs of a bucket, or of its delayed ones, how many wait, how many could leave, and when
+  -- the first of them can; or the type of their key where that is wrong.
+  local function set_aside(ctx, key)
     local n = pcall_redis('ZCARD', key)
     if is_error(n) then return { waiting = 0, ended = 0, wrong = call('TYPE', key).ok, key = key } end
     if n == 0 then return { waiting = 0, ended = 0 } end
-    return { waiting = n, ended = call('ZCOUNT', key, '-inf', ctx.now_text), first = delayed.first_time(ctx, name) }
+    return { waiting = n, ended = call('ZCOUNT', key, '-inf', ctx.now_text), first = base.first_score(key) }
+  end
+
+  -- aside_of: both of a bucket.
+  local function aside_of(ctx, name)
+    return { retry = set_aside(ctx, ctx.k.retry .. name), later = set_aside(ctx, ctx.k.delayed .. name) }
   end
 
   -- in_facts: the facts about jobs that wait for a time.
@@ -75,17 +67,13 @@ do
     return { by_jobs = by_jobs, cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil }
   end
 
-  -- bare: the name or glob of a node as people write it.
-  local function bare(id) return chain.budget_of(id) or id end
-
   -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom,
   -- why. A slow-down in force is listed like a timed setting.
   local function settings_of(ctx, id, p, constraint)
     local list, d = {}, constraint and constraint.slowdown
     if d and slowdown.applies(d, p, ctx.now) then
-      list[1] = { key = 'slow-down', text = slowdown.in_words(d, p), match = bare(id), since = digits(d.begun),
-        till = digits(slowdown.ends(d, p)),
-        by = d.by, reason = d.reason ~= '' and d.reason or nil }
+      list[1] = slowdown.as_setting(d, p)
+      list[1].key, list[1].match = 'slow-down', bare(id)
     end
     for key, won in pairs(p.set or {}) do
       local it = won.setting
@@ -105,6 +93,8 @@ do
     local budget_name = chain.budget_of(id)
     local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
     local entry = p.entry and entries and entries[p.entry]
+    -- A job that is forwarded has no lease and is tried once.
+    local rated, tried = p.ignores_cost and {} or p, p.forward and {} or p
     return {
       kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = state.word(ctx, from),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
@@ -115,14 +105,12 @@ do
       paid = paid_of(ctx, p, due, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
       quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
-      policy = { -- a job that is forwarded has no lease and is tried once
-        count = not p.ignores_cost and p.count or nil, period_us = not p.ignores_cost and p.period_us or nil,
+      policy = {
+        count = rated.count, period_us = rated.period_us,
         job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
         dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity,
-        lease_ms = not p.forward and p.lease_ms or nil,
-        attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward
-          and p.backoff_initial_us or nil,
-        backoff_max_us = not p.forward and p.backoff_max_us or nil, overflow = p.overflow, route = p.route,
+        lease_ms = tried.lease_ms, attempts = tried.attempts, backoff_initial_us = tried.backoff_initial_us,
+        backoff_max_us = tried.backoff_max_us, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
         concurrency = p.concurrency, ordered = p.ordered,
       },
@@ -148,14 +136,7 @@ do
         policy = {},
       }
     end
-    local level = level_of(
-      ctx,
-      b.id,
-      p,
-      b.state,
-      (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil,
-      b.constraint
-    )
+    local level = level_of(ctx, b.id, p, b.state, budget.known_due(ctx, b), b.constraint)
     level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
     level.share = has_work and share_of(ctx, b.id, b.state, b.at) or nil
     return level
@@ -192,18 +173,22 @@ do
     local list, reply, there_are = {}, {}, r.group and r.group.consumers or 0
     if there_are > CONSUMERS_READ then return reply, there_are end
     for i, flat in ipairs(r.group and call('XINFO', 'CONSUMERS', r.stream, 'workers') or {}) do
-      list[i] = {}
-      for j = 1, #flat, 2 do list[i][flat[j]] = flat[j + 1] end
+      list[i] = base.by_name(flat)
     end
     table.sort(list, function(a, b)
       if a.pending ~= b.pending then return a.pending > b.pending end
       return a.name < b.name
     end)
     for i = 1, min(#list, CONSUMERS_MOST) do
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = list[i].name, list[i].pending, list[i].idle
+      base.append(reply, list[i].name, list[i].pending, list[i].idle)
     end
     return reply, #list
+  end
+
+  -- answer: a reply with these facts, and those that are the same for a bucket and a budget.
+  local function answer(ctx, facts, workers)
+    facts.daemons, facts.has_record, facts.spreading = alive(ctx), ctx.id ~= nil, ctx.old_rec ~= nil
+    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
   end
 
   -- drip__explain: all facts about why a bucket waits.
@@ -221,10 +206,9 @@ do
       if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
     end
     is_wrong(b.queue, b.wrong, 'list')
-    local retry, r = retries_of(ctx, b.name), route.look(ctx, s.p.route)
-    local later = delayed_of(ctx, b.name)
-    is_wrong(retry.key, retry.wrong, 'sorted set')
-    is_wrong(later.key, later.wrong, 'sorted set', 'delayed')
+    local aside, r = aside_of(ctx, b.name), route.look(ctx, s.p.route)
+    is_wrong(aside.retry.key, aside.retry.wrong, 'sorted set')
+    is_wrong(aside.later.key, aside.later.wrong, 'sorted set', 'delayed')
     is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
     local gates, refused = gate.read(ctx, s)
     for i, one in ipairs(gates or {}) do
@@ -232,16 +216,13 @@ do
         { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
     end
     local workers, how_many = workers_of(r)
-    local alive = daemons.count(ctx.k.daemons, ctx.now)
-    local facts = {
+    return answer(ctx, {
       place = state.word(ctx, s.state), depth = s.len, over = s.over, keeps = s.allowance,
-      daemons = is_error(alive) and 0 or alive,
-      has_record = ctx.id ~= nil, spreading = ctx.old_rec ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
+      wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
-      retries = in_facts(ctx, retry), delayed = in_facts(ctx, later),
+      retries = in_facts(ctx, aside.retry), delayed = in_facts(ctx, aside.later),
       route = route_of(ctx, s, r, how_many),
-    }
-    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
+    }, workers)
   end
 
   -- drip__explain_budget: the same for a budget.
@@ -261,12 +242,7 @@ do
     end
     local levels = {}
     for _, b in ipairs(budget.ancestors(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
-    local alive = daemons.count(ctx.k.daemons, ctx.now)
-    local facts = {
-      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil,
-      spreading = ctx.old_rec ~= nil,
-    }
-    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
+    return answer(ctx, { levels = levels })
   end
 
   -- note_limits: the limits of a policy that a forecast leaves out: it only knows the pace.
@@ -327,8 +303,7 @@ do
   local function forecast(ctx, s, entry, till, aside, costs, met)
     local now, retry, later, reply = ctx.now, aside.retry, aside.later, { s.len, -1, -1 }
     local function leaves(n)
-      local after = {}
-      for key, value in pairs(s) do after[key] = value end
+      local after = base.copy(s)
       after.due = s.due or now
       -- A wait for its route or for a slot gives no credit. While buckets are held for its route it waits for its turn.
       if state.is_held(ctx, s.state) or s.state == ctx.k.full then after.due = max(after.due, now) end
@@ -354,7 +329,7 @@ do
   -- why_not_exact: what the forecast of some jobs leaves out, a word each; `met` has the words of the policies on the
   -- way.
   local function why_not_exact(ctx, s, aside, n, met)
-    local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
+    local r, why = route.look(ctx, s.p.route), {}
     if aside.retry.waiting > 0 then why[#why + 1] = 'retries' end
     if aside.later.waiting > 0 then why[#why + 1] = 'delayed' end
     if s.constraint and constraints.factor(s.constraint, s.p) < 1 then met.slow = true end
@@ -367,7 +342,7 @@ do
     if r.wrong then why[#why + 1] = 'wrong-type' elseif is_held then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
     end
-    if is_error(alive) or alive == 0 then why[#why + 1] = 'no-daemon' end
+    if alive(ctx) == 0 then why[#why + 1] = 'no-daemon' end
     return why
   end
 
@@ -408,7 +383,7 @@ do
     local entry, p, till
     entry, p, till, err = change_of(ctx, b, args[2])
     if err then return err end
-    local s, aside = decide(ctx, b), { retry = retries_of(ctx, b.name), later = delayed_of(ctx, b.name) }
+    local s, aside = decide(ctx, b), aside_of(ctx, b.name)
     local costs, may_cost = costs_of(ctx, b)
     local old_rec, policy_before, own = ctx.old_rec, bucket.policy_before(ctx, b.name), settings.of_name(ctx, b.name)
     local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)

@@ -1,16 +1,12 @@
--- needs: base, base.keys, context, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
+-- needs: base, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
 -- Figures: what monitoring reads of a prefix: counters, sizes and ages, in one call whose cost does not depend on the
 -- number of buckets. Nothing is written.
 
 local figures = {}
 do
-  local refuse, digits = base.refuse, base.digits
+  local digits, number = base.digits, base.number
 
   local HELD_READ = 100 -- held buckets of a route whose dues are read, those with the next turns
-
-  local function number(n)
-    return type(n) == 'number' and n or 0
-  end
 
   -- counters: what was counted since the keys exist, with what is not written yet.
   local function counters(ctx)
@@ -20,7 +16,7 @@ do
     for name, n in pairs(ctx.memory.counts) do of[name] = (of[name] or 0) + n end
     for quarter, n in pairs(ctx.memory.lates) do of['late:' .. quarter] = (of['late:' .. quarter] or 0) + n end
     local list = {}
-    for name, n in pairs(of) do list[#list + 1], list[#list + 2] = name, digits(n) end
+    for name, n in pairs(of) do base.append(list, name, digits(n)) end
     return list
   end
 
@@ -63,35 +59,21 @@ do
   -- of_routes: the same for each route. For a route that forwards: the length of its list, and what is left in its
   -- stream from before it forwarded.
   local function of_routes(ctx)
-    local list, n = {}, 0
+    local list = {}
     local known, has_stream = routes.names(ctx)
-    for i = 1, #known do
-      local name, ready, pending, entries, oldest = known[i], nil, nil, nil, nil
-      local f = forward.of(ctx.rec, name)
+    for _, name in ipairs(known) do
+      local ready, pending, entries, oldest
       if has_stream[name] then ready, pending, entries, oldest = in_stream(ctx, name) end
-      if f then ready = (ready or 0) + route.look(ctx, name).ready end
-      if ready then
-        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
-          name, ready, pending or 0, entries or 0, oldest or 0
-        n = n + 5
-      end
+      if forward.of(ctx.rec, name) then ready = (ready or 0) + route.look(ctx, name).ready end
+      if ready then base.append(list, name, ready, pending or 0, entries or 0, oldest or 0) end
     end
     return list
   end
 
   -- set_things: how many names and globs have settings, and how many nodes a slow-down.
   local function set_things(ctx)
-    local globs = 0
-    for _ in pairs(ctx.rec.globs or {}) do globs = globs + 1 end
-    for _ in pairs(ctx.rec.budget_globs or {}) do globs = globs + 1 end
-    return {
-      'name',
-      number(pcall_redis('HLEN', ctx.k.settings)),
-      'glob',
-      globs,
-      'slow',
-      number(pcall_redis('HLEN', ctx.k.slow)),
-    }
+    local names, slow = number(pcall_redis('HLEN', ctx.k.settings)), number(pcall_redis('HLEN', ctx.k.slow))
+    return { 'name', names, 'glob', #(ctx.rec.all_globs or {}), 'slow', slow }
   end
 
   -- drip__figures: the figures of a prefix.
@@ -102,10 +84,7 @@ do
   --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons, and budgets:
   --          how many of the nodes with work are budgets }
   -- cost   O(routes, daemons, held routes)
-  function figures.read(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'figures takes the policy key') end
-    local ctx = context.open(space, args[1])
+  function figures.read(ctx)
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), of_routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
         'delayed', delayed.in_all(ctx),

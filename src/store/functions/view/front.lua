@@ -1,10 +1,10 @@
--- needs: base, base.keys, base.names, context, context.trace, queue.envelope
+-- needs: base, base.keys, context, context.trace, queue.envelope
 -- Front: what the page of a bucket shows besides its row: the jobs that leave next, and the last dispatches. Nothing is
 -- written.
 
 local front = {}
 do
-  local refuse, integer, is_error, wrong_type = base.refuse, base.integer, base.is_error, base.wrong_type
+  local refuse, is_error, wrong_type = base.refuse, base.is_error, base.wrong_type
 
   local JOBS_MOST = 100 -- jobs of a call
   local BYTES_MOST = 4096 -- bytes of each
@@ -16,12 +16,10 @@ do
   -- errors BADBUCKET BADARG WRONGTYPE
   -- cost   O(jobs), and at most 1 MiB of jobs or one job: a job of a list must be read whole
   function front.jobs(redis_keys, args)
-    local space, name = keys.split_queue(redis_keys[1] or '')
-    if not space or not names.is_bucket(name) then
-      return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
-    end
-    local most, first = integer(args[2]), integer(args[3])
-    if not most or most < 1 or most > JOBS_MOST or not first or first < 1 or first > BYTES_MOST then
+    local space, _, err = keys.bucket_of(redis_keys)
+    if err then return err end
+    local most, first = base.whole(args[2], 1, JOBS_MOST), base.whole(args[3], 1, BYTES_MOST)
+    if not most or not first then
       return refuse('BADARG', 'front takes how many jobs, 1 to 100, and how many bytes of each, 1 to 4096')
     end
     local queue = redis_keys[1]
@@ -45,10 +43,8 @@ do
   -- errors BADBUCKET
   -- cost   O(1)
   function front.drips(redis_keys, args)
-    local space, name = keys.split_queue(redis_keys[1] or '')
-    if not space or not names.is_bucket(name) then
-      return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
-    end
+    local space, name, err = keys.bucket_of(redis_keys)
+    if err then return err end
     local ctx = context.open(space, args[1])
     local drips, n = trace.ask_dispatches(ctx.memory, name, ctx.now)
     return drips and { ctx.now_text, n, unpack(drips) } or { ctx.now_text }

@@ -32,10 +32,9 @@ do
       local ok, ids, _, next_cursor = pcall(waiting.page, ctx, cursor)
       return ok and ids or {}, ok and next_cursor or '0'
     end
-    local page, ids = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), {}
-    if is_error(page) then return ids, '0' end
-    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
-    return ids, page[1]
+    local page = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch)
+    if is_error(page) then return {}, '0' end
+    return base.names_in(page[2]), page[1]
   end
 
   -- in_sets: how many buckets match, from a set and a cursor on. About a batch is read in a call, so few buckets move
@@ -93,11 +92,7 @@ do
     local first, last, pending = entries[1][1], entries[#entries][1], {}
     for _, row in ipairs(call('XPENDING', stream, 'workers', first, last, #entries)) do pending[row[1]] = true end
     local ready, held, of = 0, 0, {}
-    for _, entry in ipairs(entries) do
-      for i = 1, #entry[2], 2 do
-        if entry[2][i] == 'bucket' then of[entry[1]] = entry[2][i + 1] end
-      end
-    end
+    for _, entry in ipairs(entries) do of[entry[1]] = base.by_name(entry[2]).bucket end
     meets.expect(distinct(of))
     for entry, name in pairs(of) do
       local is_met = meets.bucket(name)

@@ -1,16 +1,12 @@
--- needs: base, base.keys, context, route, route.room, state.waiting
+-- needs: base, route, route.room, state.waiting
 -- Figures of routes: what no worker has read yet, how old that is, how fast workers take jobs, and which buckets are
 -- held for a route. Nothing is written.
 
 local routes = {}
 do
-  local refuse, is_error, digits = base.refuse, base.is_error, base.digits
+  local is_error, digits = base.is_error, base.digits
 
   local ROUTES_MOST = 1000 -- routes in a reply
-
-  local function number(n)
-    return type(n) == 'number' and n or 0
-  end
 
   -- names: the routes that have a ready stream, and those that forward. The second reply is the former as a set.
   function routes.names(ctx)
@@ -76,11 +72,8 @@ do
   --        texts
   -- errors BADARG
   -- cost   O(routes), and the bytes of one job of each
-  function routes.list(redis_keys, args)
-    local space, list = keys.space_before(redis_keys[1], 'policy'), {}
-    if not space then return refuse('BADARG', 'routes takes the policy key') end
-    local ctx = context.open(space, args[1])
-    local known, has_stream = routes.names(ctx)
+  function routes.list(ctx)
+    local list, known, has_stream = {}, routes.names(ctx)
     for _, name in ipairs(known) do
       local found = route.look(ctx, name)
       list[#list + 1] = row(ctx, name, found)

@@ -19,17 +19,15 @@
 
 local rows = {}
 do
-  local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
+  local refuse, is_error, digits, bare = base.refuse, base.is_error, base.digits, chain.bare
 
   local MOST = 64 -- rows of a call: about half a millisecond
   local NAMED = 64 -- budgets that the configuration names
 
   -- add: add a row.
   function rows.add(list, ctx, p, name, waits, due, len, empty, late, rejected_n)
-    local n = #list
-    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = name, waits, p.route or '', len, p.capacity or 0
-    list[n + 6], list[n + 7], list[n + 8], list[n + 9] = p.count or 0, p.period_us or 0, max(0, due - ctx.now), empty
-    list[n + 10], list[n + 11] = late, rejected_n
+    base.append(list, name, waits, p.route or '', len, p.capacity or 0, p.count or 0, p.period_us or 0,
+      max(0, due - ctx.now), empty, late, rejected_n)
   end
 
   -- waits_at: the state of a bucket, as a word of a row.
@@ -50,8 +48,6 @@ do
     end
     return 'rate', ''
   end
-
-  local function bare(id) return chain.budget_of(id) or id end
 
   -- stopped: what stops a node other than time, or nil.
   local function stopped(ctx, id, p)
@@ -96,8 +92,7 @@ do
     rows.add(list, ctx, s.p, name, waits, at, s.len, s.len > 0 and rate.eta_ms(s.p, at, ctx.now, s.len) or 0,
       waits == 'due' and s.len > 0 and max(0, ctx.now - (s.due or ctx.now)) or 0,
       pair and rejecting.of(pair, name) or 0)
-    local n = #more
-    more[n + 1], more[n + 2], more[n + 3] = word, about, s.p.closed and bare(s.p.closed) or ''
+    base.append(more, word, about, s.p.closed and bare(s.p.closed) or '')
   end
 
   -- drip__rows: the rows of some buckets. From now on the jobs that leave them are counted, as long as somebody asks.
@@ -142,9 +137,9 @@ do
 
   -- budget_now: the row of a budget.
   local function budget_now(ctx, list, b)
-    local p, has_work, n = b.p or {}, b.state and b.state ~= ctx.k.rest, #list
+    local p, has_work = b.p or {}, b.state and b.state ~= ctx.k.rest
     local waits = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
-    local due = (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or 0
+    local due = budget.known_due(ctx, b) or 0
     local word, about
     if b.p then word, about = stopped(ctx, b.id, p) else word, about = 'refused', 'no [[budget]] matches it' end
     if not word and not has_work then word, about = 'empty', '' end
@@ -155,11 +150,9 @@ do
     for _, q in ipairs(p.quotas and quota.used(b.constraint and b.constraint.windows, p.quotas, ctx.now) or {}) do
       if most == 0 or q.used * most > used * q.count then used, most = q.used, q.count end
     end
-    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
-      bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
-    list[n + 6], list[n + 7] = p.concurrency and slots.count(ctx, b.id) or 0, p.concurrency or 0
-    list[n + 8], list[n + 9], list[n + 10], list[n + 11] = used, most, word or 'due', about or ''
-    list[n + 12], list[n + 13] = p.parent and bare(p.parent) or '', p.weight or 1
+    local taken = p.concurrency and slots.count(ctx, b.id) or 0
+    base.append(list, bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now), taken,
+      p.concurrency or 0, used, most, word or 'due', about or '', p.parent and bare(p.parent) or '', p.weight or 1)
   end
 
   -- drip__budget_rows: the rows of some budgets, and of those that the configuration names without a glob; counted as

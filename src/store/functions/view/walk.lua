@@ -43,13 +43,6 @@ do
     return now, 0
   end
 
-  -- names_of: the names in a list of names and scores by turns.
-  local function names_of(found)
-    local list = {}
-    for i = 1, #found, 2 do list[#list + 1] = found[i] end
-    return list
-  end
-
   -- page_of_place: read a page of a set of nodes. Replies the next cursor, '0' at its end, the number of nodes, and how
   -- many of those are buckets. Few buckets exceed a floor, so what only their rows need is computed after that
   -- comparison.
@@ -65,7 +58,7 @@ do
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
     local buckets = #found / 2
-    if rec.version then record.expect(rec, names_of(found), true) end
+    if rec.version then record.expect(rec, base.names_in(found), true) end
     for i = 1, #found, 2 do
       local name = found[i]
       local is_budget = byte(name, 1) == 123
@@ -110,8 +103,8 @@ do
   -- cost   O(how many)
   function walk.page(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
-    local most = integer(args[4])
-    if not space or not most or most < 1 or most > PAGE_MOST then
+    local most = base.whole(args[4], 1, PAGE_MOST)
+    if not space or not most then
       return refuse('BADARG', 'walk takes the policy key, a place, a cursor, how many (1 to 1000), and four floors')
     end
     local floors = {
