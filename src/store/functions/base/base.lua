@@ -52,6 +52,11 @@ do
     )
   end
 
+  -- not_a: the refusal of a key that holds something else than this command reads; nil where it does not.
+  function base.not_a(wanted, command, key)
+    if base.is_error(pcall_redis(command, key)) then return base.wrong_type(key, wanted) end
+  end
+
   -- integer: the number that a text of decimal digits stands for, or nil. (tonumber would take 0x10, 1e3, ' 5 ', nan.)
   function base.integer(text)
     if type(text) == 'string' and #text <= 16 and find(text, '^[0-9]+$') then return tonumber(text) end

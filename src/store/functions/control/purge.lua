@@ -41,9 +41,8 @@ do
     if is_error(waiting) then return base.wrong_type(retry_key, 'sorted set') end
     err = delayed.wrong_type(ctx, s.bucket) or ids.wrong_type(ctx, s.bucket)
     if err then return err end
-    if s.over > 0 and is_error(pcall_redis('XLEN', ctx.k.rejected)) then
-      return base.wrong_type(ctx.k.rejected, 'stream')
-    end
+    err = s.over > 0 and base.not_a('stream', 'XLEN', ctx.k.rejected)
+    if err then return err end
     -- checks end here
     local jobs, over, aside = takes_queue and s.len or 0, s.over, delayed.count(ctx, s.bucket)
     if not rejected.trim_to_capacity(ctx, s) then

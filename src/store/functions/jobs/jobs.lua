@@ -128,6 +128,8 @@ do
     call('XDEL', stream, id)
   end
 
+  local IS_OWN = { bucket = true, job = true, attempt = true, id = true, reason = true } -- fields that dead_entry writes
+
   -- bury: put a job into the dead stream and finish its entry. The other fields of a malformed entry are kept.
   local function bury(ctx, stream, route_name, id, fields, list, reason)
     local more = {}
@@ -138,11 +140,7 @@ do
     end
     if reason == 'malformed' then
       for i = 1, min(#list, 2000), 2 do
-        local field = list[i]
-        if field ~= 'bucket' and field ~= 'job' and field ~= 'attempt' and field ~= 'id' and field ~= 'reason' then
-          more[#more + 1] = field
-          more[#more + 1] = list[i + 1]
-        end
+        if not IS_OWN[list[i]] then base.append(more, list[i], list[i + 1]) end
       end
     end
     local err =

@@ -22,8 +22,7 @@ do
   end
 
   function delayed.wrong_type(ctx, name)
-    local key = ctx.k.delayed .. name
-    if base.is_error(pcall_redis('ZCARD', key)) then return base.wrong_type(key, 'sorted set') end
+    return base.not_a('sorted set', 'ZCARD', ctx.k.delayed .. name)
   end
 
   -- count_in: add a bucket to the new sum; where it is in it already, add the change.

@@ -35,12 +35,7 @@ do
 
   -- wrong_type: the refusal where a key holds something else, or nil.
   function ids.wrong_type(ctx, name)
-    if base.is_error(pcall_redis('HLEN', ctx.k.jobs .. name)) then
-      return base.wrong_type(ctx.k.jobs .. name, 'hash')
-    end
-    if base.is_error(pcall_redis('ZCARD', ctx.k.ids .. name)) then
-      return base.wrong_type(ctx.k.ids .. name, 'sorted set')
-    end
+    return base.not_a('hash', 'HLEN', ctx.k.jobs .. name) or base.not_a('sorted set', 'ZCARD', ctx.k.ids .. name)
   end
 
   -- is_remembered: whether a job with this id was accepted within `dedup`, so that another one is a duplicate; and

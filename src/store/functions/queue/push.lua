@@ -114,8 +114,7 @@ do
   -- error.
   function push.can_be_cut(ctx, s, n)
     if s.over == 0 and not (s.p.drop_oldest and s.len + n > s.p.capacity) then return nil end
-    local stream = ctx.k.rejected
-    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
+    return base.not_a('stream', 'XLEN', ctx.k.rejected)
   end
 
   -- count_refused: n jobs were refused.

@@ -92,11 +92,7 @@ do
     local first, last, pending = entries[1][1], entries[#entries][1], {}
     for _, row in ipairs(call('XPENDING', stream, 'workers', first, last, #entries)) do pending[row[1]] = true end
     local ready, held, of = 0, 0, {}
-    for _, entry in ipairs(entries) do
-      for i = 1, #entry[2], 2 do
-        if entry[2][i] == 'bucket' then of[entry[1]] = entry[2][i + 1] end
-      end
-    end
+    for _, entry in ipairs(entries) do of[entry[1]] = base.by_name(entry[2]).bucket end
     meets.expect(distinct(of))
     for entry, name in pairs(of) do
       local is_met = meets.bucket(name)
