@@ -188,7 +188,7 @@ fn in_hand(seen: &Seen) -> Verdict {
 
 /// Promise 2: what is over capacity is cut, and whoever pushed it was told.
 fn bound(seen: &Seen) -> Verdict {
-    let allowed = CUT_WITHIN + seen.stalls.longest_of_all();
+    let allowed = CUT_WITHIN + seen.stalls.delay_of_all();
     let mut broken = of_each(&seen.buckets, |bucket| {
         let ms = bucket.longest_over.as_millis();
         (bucket.longest_over > allowed).then(|| format!("over capacity for {ms} ms"))
@@ -215,7 +215,7 @@ fn order(seen: &Seen) -> Verdict {
 /// One daemon less changes nothing.
 fn kill(seen: &Seen) -> Verdict {
     let Some(killed_us) = seen.when(Event::Kill) else { return Verdict::missing("kill -9", "nothing was killed") };
-    let allowed_us = (PAUSE_WITHIN + seen.stalls.longest(killed_us, killed_us + LOOKS_FOR_US)).as_micros() as u64;
+    let allowed_us = (PAUSE_WITHIN + seen.stalls.delay(killed_us, killed_us + LOOKS_FOR_US)).as_micros() as u64;
     let pause_us = |bucket: &Bucket| pause_since_kill_us(bucket, killed_us, u64::MAX);
     let broken = of_each(&seen.buckets, |bucket| match pause_us(bucket) {
         Some(pause) if bucket.depth_at_kill * bucket.interval_us() >= LEAST_LOOK_US => {

@@ -22,7 +22,7 @@ pub(super) struct Plan {
     pub(super) events: &'static [(u64, Event, &'static str)],
     /// What stands below the picture from some time on: a sentence of at most 78 letters, and one that is left out in little room.
     pub(super) captions: &'static [(u64, &'static str, &'static str)],
-    /// When it should be over, and when it ends whatever happens.
+    /// When it should be over, and when it is over at the latest, unless the machine is too busy.
     pub(super) lasts_ms: u64,
     pub(super) ends_by_ms: u64,
 }

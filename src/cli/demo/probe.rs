@@ -23,10 +23,19 @@ pub(super) struct Probe {
 pub(super) struct Stalls(Vec<(u64, Duration)>);
 
 impl Stalls {
+    /// For how long those that touch some time may have delayed a job: Redis, a daemon and a worker may each have stood still.
+    pub(super) fn delay(&self, from_us: u64, to_us: u64) -> Duration {
+        3 * self.longest(from_us, to_us)
+    }
+
     /// The longest one that touches some time.
-    pub(super) fn longest(&self, from_us: u64, to_us: u64) -> Duration {
+    fn longest(&self, from_us: u64, to_us: u64) -> Duration {
         let touches = |(end, late): &&(u64, Duration)| *end >= from_us && end - late.as_micros() as u64 <= to_us;
         self.0.iter().filter(touches).map(|(_, late)| *late).max().unwrap_or_default()
+    }
+
+    pub(super) fn delay_of_all(&self) -> Duration {
+        self.delay(0, u64::MAX)
     }
 
     pub(super) fn longest_of_all(&self) -> Duration {

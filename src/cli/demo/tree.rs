@@ -192,7 +192,7 @@ fn flood(seen: &Seen) -> Verdict {
     let Some((before, after)) = measured else { return Verdict::missing("flood", "there was none") };
     let (name, before_ms, after_ms) = (modest.name.as_str(), before as f64 / 1e3, after as f64 / 1e3);
     let mut broken = Vec::new();
-    if u128::from(after) > (MODEST_WAITS + seen.stalls.longest_of_all()).as_micros() {
+    if u128::from(after) > (MODEST_WAITS + seen.stalls.delay_of_all()).as_micros() {
         broken.push(format!("{name} waited {after_ms:.0} ms while {} was flooded", flooded.name.as_str()));
     }
     Verdict::new("flood", format!("{name} waits {before_ms:.0}, {after_ms:.0} ms"), broken)
@@ -201,7 +201,7 @@ fn flood(seen: &Seen) -> Verdict {
 /// Nothing leaves before the provider said, and then it goes on at once.
 fn slow_down(seen: &Seen) -> Verdict {
     let Some((from, until)) = closed_us(seen) else { return Verdict::missing("429", "there was none") };
-    let (provider, allowed) = (provider(seen), GOES_ON_WITHIN + seen.stalls.longest_of_all());
+    let (provider, allowed) = (provider(seen), GOES_ON_WITHIN + seen.stalls.delay_of_all());
     let mut broken = Vec::new();
     let early = provider.taken_between(from + ID_US, until - ID_US).len();
     if early > 0 {

@@ -173,7 +173,7 @@ do
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Cooling buckets wait for nothing.
   local function wait_us(ctx, more, first_due)
     if more then return 0 end
-    local at = min(first_due or state.first_due(ctx), retries.first_end(ctx), settings.first_end(ctx))
+    local at = min(first_due or base.first_score(ctx.k.schedule), retries.first_end(ctx), settings.first_end(ctx))
     if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
     if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
     if at == huge then return -1 end
@@ -318,7 +318,7 @@ do
   -- look_at: look at some queues: a batch, or half a batch where others are due. Replies how many keys were looked at,
   -- with those that needed none, and the earliest due where the schedule has not changed.
   local function look_at(ctx, redis_keys)
-    local first_due, batch = state.first_due(ctx), ctx.limits.batch
+    local first_due, batch = base.first_score(ctx.k.schedule), ctx.limits.batch
     if first_due == huge and ctx.memory.settled_count > 0 then memory.forget(ctx.memory, ctx.now) end
     local allowed = max(1, (first_due > ctx.now and batch or floor(batch / 2)) - ctx.turned)
     local found, at, lens, looked = filled_queues(ctx, redis_keys, allowed)

@@ -106,13 +106,8 @@ do
     if not stream then return space end
     local id, units = entry_id(args[1] or ''), adjust.units_of(args[2])
     if not id or not units or #args ~= 2 then
-      return refuse(
-        'BADARG',
-        'adjust takes an entry id, and a difference in units, -'
-          .. digits(adjust.UNITS_MOST)
-          .. ' to +'
-          .. digits(adjust.UNITS_MOST)
-      )
+      local most = digits(adjust.UNITS_MOST)
+      return refuse('BADARG', 'adjust takes an entry id, and a difference in units, -' .. most .. ' to +' .. most)
     end
     local ctx = context.open(space, now_us)
     local fields, err = pending_job(stream, id)
@@ -128,7 +123,8 @@ do
     call('XDEL', stream, id)
   end
 
-  local IS_OWN = { bucket = true, job = true, attempt = true, id = true, reason = true } -- fields that dead_entry writes
+  -- the fields that dead_entry writes
+  local IS_OWN = { bucket = true, job = true, attempt = true, id = true, reason = true }
 
   -- bury: put a job into the dead stream and finish its entry. The other fields of a malformed entry are kept.
   local function bury(ctx, stream, route_name, id, fields, list, reason)

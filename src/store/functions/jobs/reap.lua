@@ -126,6 +126,7 @@ do
   -- entry that a plain XACK finished since the last pass is delivered once more, because Redis does not tell the two
   -- apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
   local function take_back_skipped(ctx, pass, stream, route_name, after, delivered)
+    local how = { keep = true, delay_us = 0, reason = 'skipped' }
     while true do
       if ctx.bytes >= MIB or pass.skipped >= REMOVE_MOST then return 'more' end
       local entry = call('XRANGE', stream, '(' .. after, delivered, 'COUNT', 1)[1]
@@ -134,15 +135,7 @@ do
       if #call('XPENDING', stream, 'workers', after, after, 1) == 0 then
         local fields, list = jobs.read_entry(stream, after)
         ctx.bytes, pass.skipped = ctx.bytes + #(fields.job or ''), pass.skipped + 1
-        local outcome = jobs.take_back(
-          ctx,
-          stream,
-          route_name,
-          after,
-          fields,
-          list,
-          { keep = true, delay_us = 0, reason = 'skipped' }
-        )
+        local outcome = jobs.take_back(ctx, stream, route_name, after, fields, list, how)
         if is_error(outcome) then
           note(ctx, 'refused', stream, is_error(outcome))
           return 'stop'

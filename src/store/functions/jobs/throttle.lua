@@ -28,15 +28,8 @@ do
     if not budget_name then return name end
     local id = above(ctx, name, budget_name)
     if id then return id end
-    return nil,
-      refuse(
-        'BADARG',
-        '"'
-          .. names.as_text(budget_name, 200)
-          .. '" is no budget above '
-          .. name
-          .. '; `dripd explain` lists those that are'
-      )
+    local why = '"' .. names.as_text(budget_name, 200) .. '" is no budget above ' .. name
+    return nil, refuse('BADARG', why .. '; `dripd explain` lists those that are')
   end
 
   -- change_of: change the slow-down of a node: `act` gets it and the policy of the node; `how` has who and why. The
@@ -79,11 +72,8 @@ do
       local is_new = slowdown.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
       if d.till > before then because(d, how) end
       if is_new then
-        context.count(
-          ctx,
-          'slow:' .. (p.match and find(p.match, '[*?%[\\]') and p.match or p.match and '(named)' or '(defaults)'),
-          1
-        )
+        local is_glob = p.match and find(p.match, '[*?%[\\]')
+        context.count(ctx, 'slow:' .. (is_glob and p.match or p.match and '(named)' or '(defaults)'), 1)
         report(ctx, id, before, d, p, how)
       end
       return d.begun

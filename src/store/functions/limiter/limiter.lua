@@ -159,10 +159,8 @@ do
     return function(given_keys, args, now_us)
       local key = given_keys[1]
       if key and find(key, ':', 1, true) and keys.is_ours(key) then
-        return refuse(
-          'BADARG',
-          names.as_text(key, 256) .. " is one of dripd's own keys: choose another one for a limiter"
-        )
+        local text = names.as_text(key, 256)
+        return refuse('BADARG', text .. " is one of dripd's own keys: choose another one for a limiter")
       end
       return door(given_keys, args, now_us)
     end

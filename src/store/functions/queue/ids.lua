@@ -48,12 +48,8 @@ do
   end
 
   local function write(ctx, name, id, it)
-    call(
-      'HSET',
-      ctx.k.jobs .. name,
-      id,
-      table.concat({ it.state, digits(it.accepted_us), digits(it.eta_us), digits(it.attempt) }, ' ')
-    )
+    local line = table.concat({ it.state, digits(it.accepted_us), digits(it.eta_us), digits(it.attempt) }, ' ')
+    call('HSET', ctx.k.jobs .. name, id, line)
   end
 
   -- keep: make a key live at least this long.

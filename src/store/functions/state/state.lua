@@ -295,7 +295,7 @@ do
   -- the earliest due where none is due. `first` is the earliest due, where it is known. A due from before the partition
   -- resumed counts as the moment when it resumed.
   function state.due(ctx, most, first)
-    first = first or state.first_due(ctx)
+    first = first or first_score(ctx.k.schedule)
     if first > ctx.now then return nil, first end
     local list = call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
     if first < ctx.resumed_at then

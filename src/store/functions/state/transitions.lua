@@ -77,16 +77,7 @@ do
       of[event] = set
     end
     if set[to] and not (to == 'held' and sub(id, 1, 1) == '{') then return end
-    error({
-      err = 'ERR '
-        .. id
-        .. ' cannot go from '
-        .. from
-        .. ' to '
-        .. to
-        .. ' by '
-        .. event
-        .. ': a fault of dripd, please report it',
-    })
+    local fault = 'ERR %s cannot go from %s to %s by %s: a fault of dripd, please report it'
+    error({ err = format(fault, id, from, to, event) })
   end
 end

@@ -38,14 +38,8 @@ do
   -- wait: a budget is queued at the budget above it.
   function budget.wait(ctx, parent, b, due, event)
     local up = budget.get(ctx, parent)
-    move(
-      ctx,
-      b,
-      event,
-      key_of(ctx, parent),
-      due,
-      b.goes_first and waiting.FRONT or budget.finish_of(up, b.id, b.p)
-    )
+    local rank = b.goes_first and waiting.FRONT or budget.finish_of(up, b.id, b.p)
+    move(ctx, b, event, key_of(ctx, parent), due, rank)
     b.goes_first = nil
     budget.begin_work(ctx, up)
   end

@@ -29,9 +29,8 @@ do
       for i = 1, #all, 2 do
         local id, held, at = all[i], tonumber(match(all[i + 1], '^%d+ %d+/(%d+)')), states[all[i]] and states[all[i]][1]
         if held and held > 0 and at and at.state == 'schedule' and at.due < held and not chain.budget_of(id) then
-          found(
-            id .. ' is held until ' .. base.digits(held) .. ' and stands on the schedule at ' .. base.digits(at.due)
-          )
+          local due = base.digits(at.due)
+          found(id .. ' is held until ' .. base.digits(held) .. ' and stands on the schedule at ' .. due)
         end
       end
     end
