@@ -252,11 +252,11 @@ impl Daemon {
         }
     }
 
-    /// Where its HTTP door is, which chose a port.
+    /// Where its HTTP server is, which chose a port.
     pub(super) fn http_port(&self) -> io::Result<u16> {
         let said = fs::read_to_string(&self.log)?;
         let port =
-            said.lines().find(|line| line.contains("the HTTP door is open")).and_then(|line| line.rsplit(':').next());
+            said.lines().find(|line| line.contains("the HTTP server listens")).and_then(|line| line.rsplit(':').next());
         let port = port.and_then(|port| port.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok());
         port.ok_or_else(|| io::Error::other(format!("the daemon opened no door; it said: {}", said.trim())))
     }

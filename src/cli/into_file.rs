@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::keys::BUDGET_LIMITS;
 use crate::model::escape::{is_visible, line};
 use crate::model::glob::{self, Glob};
 use crate::model::subject::Subject;
@@ -11,9 +12,6 @@ use crate::store::settings::{Settings, Stands};
 const HEAD: &str = "\
 # What is set at run time. Put these entries before the others of their kind: of all that match a name the first one counts.
 # What an entry of the file sets for the same names, and is to stay, must be repeated here.\n";
-
-/// The keys of which a `[[budget]]` entry needs one.
-const LIMITS: [&str; 3] = ["rate", "quota", "concurrency"];
 
 /// The entries, in an order in which the file means what the settings mean. Among settings each key is decided
 /// separately: an exact name wins, then the glob that was set last. In the file the first entry that matches decides
@@ -115,7 +113,7 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
     }
     let this = subject(one);
     // A budget that limits nothing is no valid entry: its keys become comments.
-    let is_entry = is_decided && (!this.is_budget || decided.keys().any(|key| LIMITS.contains(key)));
+    let is_entry = is_decided && (!this.is_budget || decided.keys().any(|key| BUDGET_LIMITS.contains(key)));
     let mut lines = Vec::new();
     if is_entry {
         // The `match` of an entry is a glob, so special characters of a name are escaped.

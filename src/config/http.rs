@@ -1,4 +1,4 @@
-//! The `[http]` section: the address of the HTTP door, the other names by which it is known, and the tokens that open
+//! The `[http]` section: the address of the HTTP server, the other names by which it is known, and the tokens that open
 //! it.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use super::keys;
 use super::section::{Problems, Section};
 use crate::model::words;
 
-/// The port of the HTTP door unless `http.listen` says otherwise.
+/// The port of the HTTP server unless `http.listen` says otherwise.
 pub const HTTP_PORT: u16 = 7380;
 
 /// The name of the systemd credential that holds a token for everything; the token has the same name.
@@ -19,20 +19,20 @@ const CREDENTIAL: &str = "http-token";
 /// The `[http]` section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// The address of the door.
+    /// The address of the HTTP server.
     pub listen: Listen,
     /// Whether the file sets `listen`. If it does not, a taken port does not keep the daemon from starting.
     pub listen_is_written: bool,
-    /// Host names, with or without a port, by which others reach the door; in lower case.
+    /// Host names, with or without a port, by which others reach the server; in lower case.
     pub hosts: Vec<String>,
     /// The tokens and their permissions.
     pub tokens: Vec<TokenSettings>,
 }
 
-/// The address of the HTTP door.
+/// The address of the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// No address: there is no HTTP door.
+    /// No address: there is no HTTP server.
     Off,
     /// A TCP address.
     Tcp(SocketAddr),
@@ -104,7 +104,7 @@ pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// The reason why a door that other machines can reach is refused without a token.
+/// The reason why a server that other machines can reach is refused without a token.
 pub fn open_to_all(listen: &impl fmt::Display) -> String {
     format!(
         "{listen} can be reached from other machines, and no token is named, so anybody could push; name one under \

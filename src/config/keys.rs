@@ -63,6 +63,9 @@ pub const SLOW: &[Key] = &[
 pub(super) const CONCURRENCY_HINT: &str =
     "write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`";
 
+/// The keys of which a `[[budget]]` entry needs one.
+pub const BUDGET_LIMITS: [&str; 4] = ["rate", "job_rate", "quota", "concurrency"];
+
 /// The allowed values of `job_rate`.
 pub(super) const JOB_RATE_HINT: &str = "write a count and a period, as in \"500/m\", or \"none\"";
 
@@ -288,14 +291,14 @@ pub const HTTP: &[Key] = &[
         Allowed::Words(
             "write an address and a port, as in \"127.0.0.1:7380\", \"unix:/path/to/socket\", or \"\" for none",
         ),
-        "Where the HTTP door listens. Sockets that systemd passes replace it. An address that others reach needs a token. \
+        "Where the HTTP server listens. Sockets that systemd passes replace it. An address that others reach needs a token. \
          A port that is taken is an error where it is written here; the default one is a warning, and the daemon serves without HTTP.",
     ),
     key(
         "hosts",
         "[]",
         Allowed::Words("write a list of names such as \"drip.example.com\", each with or without a port"),
-        "By which names others reach the door, besides those of loopback: behind a reverse proxy, its name. Requests for other names are refused.",
+        "By which names others reach the server, besides those of loopback: behind a reverse proxy, its name. Requests for other names are refused.",
     ),
 ];
 

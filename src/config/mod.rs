@@ -46,7 +46,7 @@ pub struct Config {
     pub path: Option<PathBuf>,
     /// How to reach Redis, or how to run the built-in one.
     pub redis: RedisSettings,
-    /// The settings of the HTTP door.
+    /// The settings of the HTTP server.
     pub http: HttpSettings,
     /// The record that the functions obey.
     pub record: Record,

@@ -127,12 +127,13 @@ pub fn read_budget_entry(section: &mut Section, problems: &mut Problems) -> (Opt
     };
     let glob = section.must_read("match", |v| v.as_str().filter(|glob| can_match(glob)).map(str::to_owned), problems);
     // A limit that is written and wrong is reported as wrong; the budget is then not also reported as limiting nothing.
-    let names_a_limit = ["rate", "job_rate", "quota", "concurrency"].iter().any(|key| section.has(key));
+    let names_a_limit = keys::BUDGET_LIMITS.iter().any(|key| section.has(key));
     let before = problems.count();
     let budget = read_budget(section, Duration::from_secs(1), problems);
     if !budget.limits_something() && (!names_a_limit || problems.count() == before) {
         let name = section.name();
-        problems.add(format!("{name}: it limits nothing; write at least one of rate, job_rate, quota, concurrency"));
+        let limits = keys::BUDGET_LIMITS.join(", ");
+        problems.add(format!("{name}: it limits nothing; write at least one of {limits}"));
     }
     section.finish(problems);
     (glob, budget)

@@ -3,7 +3,7 @@
 //! A session lasts from a connection to its loss. All state is in Redis, so the next session begins from nothing. `session` has its
 //! course, `start` the list of loops, `primaries` the servers of a cluster, `reload` the reading of the configuration, `stop` the end.
 
-mod door;
+mod http_server;
 mod inbox;
 mod primaries;
 mod ready;
@@ -69,7 +69,7 @@ pub enum DaemonError {
     /// Redis could not be used once.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The HTTP door cannot be opened.
+    /// The HTTP server cannot be opened.
     #[error(transparent)]
     Http(#[from] BadListener),
     /// The system does not give what every daemon needs.
@@ -103,8 +103,8 @@ pub struct Daemon {
     /// The built-in Redis, where this daemon uses it.
     built_in: Option<BuiltInRedis>,
     inbox: Inbox,
-    /// The HTTP door, if there is one.
-    door: Option<HttpServer>,
+    /// The HTTP server, if there is one.
+    http: Option<HttpServer>,
     progress: Arc<Progress>,
     said: Said,
     serves: Serves,
@@ -163,7 +163,7 @@ impl Daemon {
         };
         warn_of(&config);
         let progress = Arc::new(Progress::default());
-        let door = door::open(&config, &address, &progress, &environment)?;
+        let http = http_server::open(&config, &address, &progress, &environment)?;
         let mut daemon = Self {
             named,
             environment,
@@ -173,7 +173,7 @@ impl Daemon {
             identity: Identity::of_this_process(),
             built_in,
             inbox,
-            door,
+            http,
             progress,
             said: Said::default(),
             serves: Serves::NotYet,

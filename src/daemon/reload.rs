@@ -179,12 +179,12 @@ impl Daemon {
             return Err(refused(&why));
         }
         let keys = AccessPolicy::read(&new.http, &new.source()).map_err(|why| refused(&why))?;
-        if let Some(door) = &self.door {
-            door.may_reload(&keys, &new.source()).map_err(|why| refused(&why))?;
+        if let Some(http) = &self.http {
+            http.may_reload(&keys, &new.source()).map_err(|why| refused(&why))?;
         }
         super::warn_of(&new);
-        if let Some(door) = &self.door {
-            door.reload(new.clone(), keys);
+        if let Some(http) = &self.http {
+            http.reload(new.clone(), keys);
         }
         self.config = new;
         self.must_store_record = true;

@@ -1,5 +1,5 @@
 //! The end of a session and of the daemon. A daemon ends within five seconds of the command to stop, and each part knows how many of them
-//! are left to it: the loops finish first, then the HTTP door closes, and the built-in Redis is stopped last, in a time kept for it.
+//! are left to it: the loops finish first, then the HTTP server closes, and the built-in Redis is stopped last, in a time kept for it.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ impl Ending {
     }
 
     /// Until when requests over HTTP may finish.
-    fn of_door(self, has_redis: bool) -> Instant {
+    fn of_http(self, has_redis: bool) -> Instant {
         self.began + if has_redis { ALL_WITHIN.saturating_sub(KEPT_FOR_REDIS) } else { ALL_WITHIN }
     }
 
@@ -65,12 +65,12 @@ impl Daemon {
         End::Stop
     }
 
-    /// Close the HTTP door and stop the built-in Redis, after the loops.
+    /// Close the HTTP server and stop the built-in Redis, after the loops.
     pub(super) async fn close(self) {
         systemd::stopping();
         let ending = self.ending.unwrap_or_else(Ending::now);
-        if let Some(door) = self.door {
-            door.close(ending.of_door(self.built_in.is_some())).await;
+        if let Some(http) = self.http {
+            http.close(ending.of_http(self.built_in.is_some())).await;
         }
         if let Some(built_in) = self.built_in {
             built_in.stop(ending.of_all()).await;
@@ -87,8 +87,8 @@ mod tests {
         let ending = Ending::now();
         let after = |at: Instant| at - ending.began;
         assert!(after(ending.of_all()) < Duration::from_secs(5));
-        assert!(ending.of_loops() < ending.of_door(true), "the door has a part of its own");
-        assert_eq!(ending.of_all() - ending.of_door(true), Duration::from_secs(2));
-        assert_eq!(ending.of_door(false), ending.of_all());
+        assert!(ending.of_loops() < ending.of_http(true), "the HTTP server has a part of its own");
+        assert_eq!(ending.of_all() - ending.of_http(true), Duration::from_secs(2));
+        assert_eq!(ending.of_http(false), ending.of_all());
     }
 }

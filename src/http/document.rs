@@ -146,13 +146,13 @@ fn problem(status: u16) -> Response {
         }
         413 => "The body, or a line of it, is too large; nothing was changed",
         415 => "The body is of another type; nothing was changed",
-        421 => "This door is not known by the name in Host: see http.hosts",
+        421 => "This server is not known by the name in Host: see http.hosts",
         429 => {
             "There is no room now. Of a job with options `error` says why: `full`, `late` (it could not leave before its deadline) or `gated` (a limiter)"
         }
         502 => "Redis refused it, or answered with something unexpected",
         503 => "Redis cannot be used now, and nothing was changed",
-        504 => "Redis was lost: it is not known whether it was done. The door never repeats it",
+        504 => "Redis was lost: it is not known whether it was done. The server never repeats it",
         _ => "Why it came to nothing",
     };
     let response = ResponseBuilder::new().description(about).content("application/problem+json", content);

@@ -100,9 +100,9 @@ impl HttpServer {
         let until = Arc::clone(&ends);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("http".to_owned()).spawn(move || {
-            info!(listen = listeners.to_string(), "the HTTP door is open");
+            info!(listen = listeners.to_string(), "the HTTP server listens");
             if let Err(why) = runtime.block_on(serve::serve(listeners, served, stopped, &until)) {
-                error!(%why, "the HTTP door is closed: its sockets cannot be used");
+                error!(%why, "the HTTP server is closed: its sockets cannot be used");
             }
             runtime.shutdown_timeout(SHUT_DOWN_WITHIN);
             let _ = end.send(());

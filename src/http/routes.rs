@@ -129,7 +129,7 @@ fn all() -> Vec<Route> {
             ..Route::new(
                 HttpMethod::Post,
                 "/v1/buckets/{bucket}/jobs",
-                "Push a job: the body, as it is; or each of its lines is one. It is never repeated by the door: after a 504 it may have gone in",
+                "Push a job: the body, as it is; or each of its lines is one. It is never repeated by the server: after a 504 it may have gone in",
                 post(push::push),
                 Answer::Text,
             )

@@ -1,4 +1,4 @@
-//! A daemon with its HTTP door, and requests to it over raw sockets: what is answered, byte for byte.
+//! A daemon with its HTTP server, and requests to it over raw sockets: what is answered, byte for byte.
 
 use std::fmt::Write as _;
 use std::net::TcpStream;
@@ -134,7 +134,7 @@ pub fn port_of(daemon: &Daemon) -> u16 {
     let mut port = None;
     eventually("the door says where it listens", || {
         let log = daemon.log();
-        let at = log.lines().find(|line| line.contains("the HTTP door is open"));
+        let at = log.lines().find(|line| line.contains("the HTTP server listens"));
         port = at
             .and_then(|line| line.split("127.0.0.1:").nth(1))
             .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port"));

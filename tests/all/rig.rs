@@ -27,7 +27,7 @@ pub const T0: u64 = 1_750_000_000_000_000;
 pub const MS: u64 = 1_000;
 pub const S: u64 = 1_000_000;
 
-/// A configuration for a daemon in a test. Unless it says something else, it opens no HTTP door, for the default port is one for all daemons of a
+/// A configuration for a daemon in a test. Unless it says something else, it opens no HTTP server, for the default port is one for all daemons of a
 /// machine, and its ready window is off, for most claims are about what leaves buckets, with nobody who takes it.
 pub fn test_config(toml: &str) -> String {
     let mut text = toml.to_owned();
@@ -41,7 +41,7 @@ pub fn test_config(toml: &str) -> String {
     without_door(&text)
 }
 
-/// A configuration as users have it, but that it opens no HTTP door unless it says where.
+/// A configuration as users have it, but that it opens no HTTP server unless it says where.
 pub fn without_door(toml: &str) -> String {
     if toml.contains("[http]") { toml.to_owned() } else { format!("{toml}\n[http]\nlisten = ''\n") }
 }

@@ -1,4 +1,4 @@
-//! The document of the HTTP door, tested against the door by a tool that makes requests of documents.
+//! The document of the HTTP server, tested against the door by a tool that makes requests of documents.
 
 use std::process::Command;
 

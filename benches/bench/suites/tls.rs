@@ -51,7 +51,7 @@ fn certificate(home: &Path) -> io::Result<(String, String)> {
     Ok((cert_at.display().to_string(), key_at.display().to_string()))
 }
 
-/// Pushes over one connection, as the HTTP door makes them.
+/// Pushes over one connection, as the HTTP server makes them.
 struct Pushes {
     runtime: Runtime,
     store: Store,

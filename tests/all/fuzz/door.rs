@@ -1,4 +1,4 @@
-//! The HTTP door of a running daemon under requests that are none, or nearly.
+//! The HTTP server of a running daemon under requests that are none, or nearly.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};

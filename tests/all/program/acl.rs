@@ -81,7 +81,7 @@ impl House {
         format!("{}:{name}", self.prefix)
     }
 
-    /// A daemon of that role, with its HTTP door.
+    /// A daemon of that role, with its HTTP server.
     pub fn door(&self) -> Door {
         Door::of(self.shell("daemon"))
     }

@@ -1,4 +1,4 @@
-//! The HTTP door from outside, over raw sockets: what a request is answered, byte for byte. Here: the requests that only ask.
+//! The HTTP server from outside, over raw sockets: what a request is answered, byte for byte. Here: the requests that only ask.
 
 use serde_json::{Value, json};
 

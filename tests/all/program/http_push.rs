@@ -1,4 +1,4 @@
-//! Pushes through the HTTP door: what a producer is told, and what is in Redis then.
+//! Pushes through the HTTP server: what a producer is told, and what is in Redis then.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! The HTTP door and a Redis that is away: it says what is known, repeats no push, and goes on when Redis is back.
+//! The HTTP server and a Redis that is away: it says what is known, repeats no push, and goes on when Redis is back.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Where the HTTP door listens: ports and paths, taken ones, several daemons, sockets that are passed, and the end.
+//! Where the HTTP server listens: ports and paths, taken ones, several daemons, sockets that are passed, and the end.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Who may use the HTTP door: each rule, and tries to get round it.
+//! Who may use the HTTP server: each rule, and tries to get round it.
 
 use std::io::Write as _;
 

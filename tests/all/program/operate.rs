@@ -66,6 +66,14 @@ fn what_was_set_at_night_finds_its_way_into_the_file() {
 }
 
 #[test]
+fn a_budget_that_only_a_job_rate_limits_is_an_entry_for_the_file() {
+    let shell = Shell::new("[[budget]]\nmatch = 'p'\nrate = '1/s'\n");
+    done(&shell, &["set", "p", "job_rate=5/s", "--budget"]);
+    let file: toml::Table = done(&shell, &["settings", "--toml"]).parse().expect("TOML");
+    assert_eq!((file["budget"][0]["match"].as_str(), file["budget"][0]["job_rate"].as_str()), (Some("p"), Some("5/s")));
+}
+
+#[test]
 fn entries_for_the_file_mean_the_same_there() {
     let shell = Shell::new("");
     for (pattern, value) in [

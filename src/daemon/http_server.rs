@@ -29,5 +29,5 @@ pub(super) fn open(
     };
     let (progress, host) = (Arc::clone(progress), environment.host.clone());
     let server = HttpServer::start(listeners, config.clone(), access, address.clone(), progress, host);
-    server.map(Some).map_err(|why| DaemonError::System { what: "start the HTTP door", why })
+    server.map(Some).map_err(|why| DaemonError::System { what: "start the HTTP server", why })
 }
