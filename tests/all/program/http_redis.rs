@@ -31,7 +31,8 @@ fn a_push_whose_answer_is_lost_is_504_and_went_in_once() {
     // The next one needs a new connection, and gets it.
     door.push("b", b"twice").problem(504);
     assert_eq!(pushes.load(std::sync::atomic::Ordering::Relaxed), 2);
-    assert_eq!(case.stream("ready").len() + case.waiting("b").len(), 2);
+    // The connection is cut before the push is passed on, and a job may be between the two reads.
+    eventually("both went in", || case.stream("ready").len() + case.waiting("b").len() == 2);
 }
 
 #[test]
