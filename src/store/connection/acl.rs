@@ -110,8 +110,8 @@ const LIMITS: Grant = both(
 const LIMITER: Grant = both("get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore", "gate:* limit:*");
 
 /// The commands on keys that routes forward to: of a daemon, and of those who only look.
-const FORWARDS: &str = "type llen lpush rpush rpop scard sadd";
-const FORWARDS_LOOK: &str = "type llen scard";
+const FORWARDS: &str = "type lindex llen lpos lpush rpush rpop scard sadd";
+const FORWARDS_LOOK: &str = "type llen lpos scard";
 
 /// Reading: functions that write nothing, and all that they and the commands of dripd read.
 const LOOK: Grant = read(

@@ -395,31 +395,75 @@ fn a_list_is_as_old_as_the_first_job_of_it_and_what_a_restart_finds_counts_as_ju
 }
 
 #[test]
-fn a_list_that_others_push_into_as_well_is_bounded_by_its_length_alone() {
-    let key = format!("ready-window-shared-{}", std::process::id());
+fn a_list_that_is_looked_at_once_a_second_is_known_to_be_old_all_the_same() {
+    let key = format!("ready-window-slow-{}", std::process::id());
     let mut case = Case::with(&format!(
-        "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '10/s'\ncapacity = 1000\nroute = 'out'\n[limits]\n\
-         ready_window = '100ms'\nmax_ready = 200\n"
+        "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '1/s'\ncapacity = 1000\nroute = 'out'\n[limits]\nready_window = '250ms'\n"
     ));
     case.settle_at(T0);
-    case.push_at(T0, "b", &["x"; 100]);
-    case.drain_at(T0);
-    let theirs: Vec<String> = (0..100).map(|n| format!("theirs-{n}")).collect();
-    let words: Vec<&str> = ["LPUSH", &key].into_iter().chain(theirs.iter().map(String::as_str)).collect();
-    let _: i64 = case.cmd(&words);
-    let mut left = 0;
-    for n in 1..=50 {
-        left += case.drain_at(T0 + n * 100 * MS).dispatched;
-        let _: Option<String> = case.cmd(&["RPOP", &key]);
-        let _: i64 = case.cmd(&["LPUSH", &key, "theirs"]);
-    }
-    assert_eq!(left, 50, "it goes on at its rate beside them");
-    assert_eq!((case.routes(T0 + 5 * S)[0].limit, case.routes(T0 + 5 * S)[0].held), (200, 0));
-    let _: i64 = case.cmd(&["DEL", &key]);
-    case.drain_at(T0 + 6 * S);
-    assert_eq!(case.routes(T0 + 6 * S)[0].limit, 8, "one that was empty begins anew");
+    case.push_at(T0, "b", &["1", "2", "3", "4", "5", "6"]);
+    assert_eq!((0..4).map(|n| case.drain_at(T0 + n * S).dispatched).sum::<i64>(), 1, "the workers are away");
+    // Others push behind it.
+    let _: i64 = case.cmd(&["LPUSH", &key, "theirs"]);
+    assert_eq!(case.drain_at(T0 + 4 * S).dispatched, 0);
+    let _: Option<String> = case.cmd(&["RPOP", &key]);
+    assert_eq!(case.drain_at(T0 + 4 * S + 20 * MS).dispatched, 1, "it was taken; what is there now came later");
+    assert_eq!(case.drain_at(T0 + 6 * S).dispatched, 0, "that one is old by now");
+    let _: Vec<String> = case.cmd(&["RPOP", &key, "2"]);
+    assert_eq!((7..9).map(|n| case.drain_at(T0 + n * S).dispatched).sum::<i64>(), 1);
     let _: i64 = case.cmd(&["DEL", &key]);
     audit(&mut case);
+}
+
+#[test]
+fn a_list_that_others_push_into_as_well_keeps_the_age_of_the_jobs_that_were_sent() {
+    // The same job again and again cannot be told from the one before it: it counts as older than it is, never as younger.
+    for is_same in [false, true] {
+        let key = format!("ready-window-shared-{}", std::process::id());
+        let mut case = Case::with(&format!(
+            "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '100/s'\ncapacity = 1000\nroute = 'out'\n[limits]\n\
+             ready_window = '100ms'\nmax_ready = 200\n"
+        ));
+        let take = |case: &mut Case, most: u64| {
+            let jobs: Option<Vec<String>> = case.cmd(&["RPOP", &key, &most.to_string()]);
+            jobs.unwrap_or_default().iter().filter(|job| job.starts_with("ours")).count()
+        };
+        case.settle_at(T0);
+        let jobs: Vec<String> =
+            (0..1000).map(|n| if is_same { "ours".to_owned() } else { format!("ours-{n}") }).collect();
+        let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        case.push_at(T0, "b", &jobs);
+        // Others always have twenty jobs in the list, and the workers keep up: 500/s.
+        let (mut now, mut taken) = (T0, 0);
+        for n in 0..1_000 {
+            now = T0 + n * 10 * MS;
+            if n < 500 {
+                let missing = 20_i64.saturating_sub(case.cmd::<i64>(&["LLEN", &key]));
+                (0..missing).for_each(|i| assert!(case.cmd::<i64>(&["LPUSH", &key, &format!("theirs-{n}-{i}")]) > 0));
+            }
+            case.drain_at(now);
+            if n < 300 {
+                taken += take(&mut case, 5);
+            }
+            if n == 299 {
+                // 100/s for three seconds; what cannot be told apart holds the bucket back now and then.
+                assert!(taken >= if is_same { 100 } else { 290 } && taken <= 303, "{taken} taken in 3 s of 100/s");
+            }
+        }
+        // The workers have been away since: what left in one window lies there, and the age says how long.
+        let theirs = case.cmd::<Vec<String>>(&["LRANGE", &key, "0", "-1"]);
+        let ours = theirs.iter().filter(|job| job.starts_with("ours")).count();
+        assert!((1..=12).contains(&ours), "{ours} in the list");
+        let route = &case.routes(now)[0];
+        assert!(route.age_us >= 6 * S && route.held == 1, "{} us, {} held", route.age_us, route.held);
+        // With others alone in it, it is not old, and the bucket goes on.
+        take(&mut case, 1_000);
+        let _: i64 = case.cmd(&["LPUSH", &key, "theirs"]);
+        assert_eq!(case.routes(now)[0].age_us, 0);
+        assert!(case.drain_at(now + 20 * MS).dispatched > 0);
+        let _: i64 = case.cmd(&["DEL", &key]);
+        audit(&mut case);
+    }
 }
 
 #[test]

@@ -87,7 +87,7 @@ do
       if notified then pcall_redis('RPOP', at.notify) end
       return length
     end
-    r.length = length
+    r.length, r.job = length, job
     return ''
   end
 

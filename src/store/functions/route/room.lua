@@ -25,8 +25,8 @@
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
 --   that
---   marks                  of a list: how many jobs had been sent when (`mark`)
---   is_shared              of a list: others push into it too, and it was not empty since
+--   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
+--   sent (`mark`), and the job that was sent last
 --   lefts, turned_us       when buckets that are held again and again had their last turn (`rank_of`), and when any was
 --   last held; `lefts` is forgotten where none was for a second
 --   ranks                  in a call: the ranks of the held buckets that have their turns in it
@@ -44,6 +44,7 @@ do
   local BELIEVED_US = 100000 -- after so long a route is looked at again
   local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
   local MARKS = 16 -- marks of a list in one window, about
+  local MARKS_MOST = 64 -- where nobody asks for its age the window may be off
   local SAMPLE_US = 1000000 -- how often the number of taken jobs is noted
   local PACE_US = 10000000 -- the pace of workers is measured over so long
 
@@ -51,8 +52,8 @@ do
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
       limit = START, cut_us = -huge,
-      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false,
-      gone = 0, lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
+      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, gone = 0, marks = nil, job = nil,
+      lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
 
@@ -109,35 +110,38 @@ do
     return true
   end
 
-  -- mark: note how many jobs had been sent to a list by now. The first job in a list is as old as the first mark that
-  -- covers it. Jobs that were there before this server knew of the list count as sent just then.
+  -- mark: note that jobs were sent to a list now: `upto` are sent by then, the last of them is `job`, and they left at
+  -- `at`, or a sixteenth of a window later.
   local function mark(ctx, r, window)
     local marks = r.marks
     local last = marks[#marks]
-    if last and ctx.now - last.at < window / MARKS then
-      last.upto = r.sent
-    else
-      marks[#marks + 1] = { upto = r.sent, at = ctx.now }
+    if not last or ctx.now - last.at >= window / MARKS and #marks < MARKS_MOST then
+      last = { at = ctx.now }
+      marks[#marks + 1] = last
+    end
+    last.upto, last.job = r.sent, r.job
+  end
+
+  -- drop_taken: drop the marks of jobs that have been taken from a list of this length: by the number of jobs in it,
+  -- and where `asks`, because their last job is not in it. The number alone would not do where others push into it too.
+  -- cost   where `asks`, a search of the list, one more for each mark that is dropped
+  local function drop_taken(r, length, asks)
+    local marks, list, rank = r.marks, r.forward.to, r.forward.push == 'LPUSH' and '-1' or '1'
+    r.gone = max(r.gone, r.sent - length)
+    while marks[1] do
+      local is_taken = marks[1].upto <= r.gone
+        or asks and pcall_redis('LPOS', list, marks[1].job, 'RANK', rank) == false
+      if not is_taken then return end
+      r.gone = max(r.gone, table.remove(marks, 1).upto)
     end
   end
 
-  local function find_first_of_list(ctx, r, length)
-    local marks, gone = r.marks or {}, r.sent - length -- so many of the sent jobs have been taken
-    if length == 0 then r.is_shared = false elseif r.marks and gone < r.gone then r.is_shared = true end
-    r.marks, r.gone = marks, gone
-    while marks[1] and marks[1].upto <= gone do table.remove(marks, 1) end
-    if not marks[1] then marks[1] = { upto = r.sent, at = ctx.now } end
-    r.since_us = marks[1].at
-  end
-
-  -- age_of_list: the age of a list of this length, as far as is known.
+  -- age_of_list: the age of a list of this length, and how many sent jobs are in it, as far as is known.
   function room.age_of_list(ctx, name, length)
     local r = ctx.memory.rooms[name]
-    if length == 0 or not r or not r.marks or r.is_shared then return 0 end
-    for _, one in ipairs(r.marks) do
-      if one.upto > r.sent - length then return max(0, ctx.now - one.at) end
-    end
-    return 0
+    if not r or not r.marks then return 0, length end
+    drop_taken(r, length, true)
+    return r.marks[1] and max(0, ctx.now - r.marks[1].at) or 0, r.sent - r.gone
   end
 
   -- ---- looking ----
@@ -170,7 +174,7 @@ do
   -- limit_of: the limit of a route now.
   function room.limit_of(ctx, name)
     local r = ctx.memory.rooms[name]
-    if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
+    if not room.window_of(ctx, name) then return ctx.limits.max_ready end
     local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
     return min(is_known and r.limit or START, ctx.limits.max_ready)
   end
@@ -198,14 +202,29 @@ do
     taken_by(ctx, r, undelivered)
   end
 
-  -- look_at_list: look at a route that forwards. Where others push into its list too, nobody can tell whose the jobs
-  -- are, nor how old. Then only limits.max_ready bounds its length.
+  -- expect_unknown: another server may have sent what is in a list: it counts as just sent.
+  local function expect_unknown(ctx, r, at, length)
+    local newest = length > 0 and pcall_redis('LINDEX', at.to, at.push == 'LPUSH' and '0' or '-1')
+    r.marks, r.gone, r.job = r.marks or {}, r.sent - length, not is_error(newest) and newest or ''
+    if length > 0 then mark(ctx, r, 0) end
+  end
+
+  -- look_at_list: look at a route that forwards. What others push into its list counts for limits.max_ready, and by the
+  -- time for which it keeps the sent jobs waiting.
   local function look_at_list(ctx, name, r, is_held_look)
     local at, length, key, _, err = forward.look(r.entry, ctx.k)
+    local window, most = room.window_of(ctx, name), ctx.limits.max_ready
     r.stream, r.forward, r.length = at.to, at, length
-    find_first_of_list(ctx, r, length)
-    learn(ctx, name, r, length, is_held_look)
-    if r.is_shared then r.left, r.doubled = ctx.limits.max_ready - length, false end
+    if not r.marks or r.looked_us < ctx.memory.trusted_us then expect_unknown(ctx, r, at, length) end
+    drop_taken(r, length, false)
+    local first = r.marks[1]
+    local is_over = first and window and (ctx.now - first.at > window or r.sent - r.gone >= r.limit or is_held_look)
+    if is_over and length < most then drop_taken(r, length, true) end
+    first = r.marks[1]
+    if first then first.at = min(first.at, ctx.now) end -- the clock stepped back
+    r.since_us = first and first.at or ctx.now
+    learn(ctx, name, r, r.sent - r.gone, is_held_look)
+    r.left = min(r.left, most - length)
     if key then
       r.left, r.doubled = 0, false
       note(ctx, 'wrong-type', key, err)

@@ -23,19 +23,19 @@ do
 
   -- now: the figures of a route, given the reply of `route.look`.
   -- reply  { age_us of its oldest undelivered job, 0: there is none; window_us, nil: it is off; limit; held: buckets;
-  --          taken, over_us: so many jobs were taken in so long, both nil where that is not known }
+  --          taken, over_us: so many jobs were taken in so long, both nil where that is not known; sent: undelivered
+  --          jobs, of a list without those that others pushed, as far as is known }
   function routes.now(ctx, name, found)
-    local age_us = 0
+    local age_us, sent = 0, found.ready
     if found.to then
-      age_us = room.age_of_list(ctx, name, found.ready)
+      age_us, sent = room.age_of_list(ctx, name, found.ready)
     elseif found.oldest then
       age_us = room.age_of_stream(ctx, name, found.oldest, found.group)
     end
-    local taken, over_us = room.pace_of(ctx, name, found.ready)
+    local taken, over_us = room.pace_of(ctx, name, sent)
     return {
       age_us = age_us, window_us = room.window_of(ctx, name), limit = room.limit_of(ctx, name),
-      held = waiting.held(ctx, name), taken = taken,
-      over_us = over_us,
+      held = waiting.held(ctx, name), taken = taken, over_us = over_us, sent = sent,
     }
   end
 
@@ -58,7 +58,7 @@ do
       found.ready,
       digits(now.age_us), digits(now.window_us or 0), now.limit, now.held, group and group.pending or 0,
       group and group.consumers or 0,
-      taken_in_all(ctx, name, found.ready), { now.taken or 0, digits(now.over_us or 0) },
+      taken_in_all(ctx, name, now.sent), { now.taken or 0, digits(now.over_us or 0) },
     }
   end
 
