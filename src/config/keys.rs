@@ -6,6 +6,7 @@ mod of_redis;
 
 use std::time::Duration;
 
+use crate::model::duration::LONGEST;
 use crate::model::parent::Parent;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
@@ -17,18 +18,17 @@ use key::{key, text};
 pub(super) use of_redis::URL_HINT;
 pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS};
 
-const DAY: Duration = Duration::from_secs(86_400);
-const YEAR: Duration = Duration::from_secs(366 * 86_400);
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// The table `backoff` of a policy.
 pub const BACKOFF: &[Key] = &[
     key(
         "initial",
         "\"1s\"",
-        Allowed::Duration(Duration::ZERO, YEAR),
+        Allowed::Duration(Duration::ZERO, LONGEST),
         "How long a failed job waits before its second try. The wait doubles before each further try.",
     ),
-    key("max", "\"10m\"", Allowed::Duration(Duration::ZERO, YEAR), "The longest wait. Not shorter than `initial`."),
+    key("max", "\"10m\"", Allowed::Duration(Duration::ZERO, LONGEST), "The longest wait. Not shorter than `initial`."),
 ];
 
 /// The table `slow` of a policy or a budget.
@@ -36,19 +36,19 @@ pub const SLOW: &[Key] = &[
     key(
         "initial",
         "\"1s\"",
-        Allowed::Duration(Duration::from_millis(1), YEAR),
+        Allowed::Duration(Duration::from_millis(1), LONGEST),
         "How long the first slow-down lasts where the other side names no time. Each further one lasts twice as long.",
     ),
     key(
         "max",
         "\"10m\"",
-        Allowed::Duration(Duration::from_millis(1), YEAR),
+        Allowed::Duration(Duration::from_millis(1), LONGEST),
         "The longest of those. Not shorter than `initial`.",
     ),
     key(
         "cap",
         "\"1h\"",
-        Allowed::Duration(Duration::from_millis(1), YEAR),
+        Allowed::Duration(Duration::from_millis(1), LONGEST),
         "The longest slow-down where the other side names a time.",
     ),
     key(
@@ -81,7 +81,7 @@ pub(super) const CATCH_UP_HINT: &str = "write a whole number and a unit (us ms s
 pub(crate) const MOST_GATES: usize = 8;
 
 /// The longest `catch_up` at any rate.
-pub(crate) const LONGEST_CATCH_UP: Duration = YEAR;
+pub(crate) const LONGEST_CATCH_UP: Duration = LONGEST;
 
 const SLOW_DEFAULT: &str = "{ initial = \"1s\", max = \"10m\", cap = \"1h\", adaptive = false }";
 
@@ -97,7 +97,7 @@ pub const POLICY: &[Key] = &[
     key(
         "lease",
         "\"60s\"",
-        Allowed::Duration(Duration::from_secs(1), Duration::from_secs(7 * DAY.as_secs())),
+        Allowed::Duration(Duration::from_secs(1), WEEK),
         "How long a worker may hold a job without finishing it or renewing its lease. Then the job counts as failed.",
     ),
     key(
@@ -185,7 +185,7 @@ pub const POLICY: &[Key] = &[
     key(
         "dedup",
         "\"10m\"",
-        Allowed::Duration(Duration::from_secs(1), Duration::from_secs(7 * DAY.as_secs())),
+        Allowed::Duration(Duration::from_secs(1), WEEK),
         "For how long a submitted job with the same id as an earlier one is a duplicate, which changes nothing.",
     ),
     key(

@@ -62,9 +62,8 @@ fn read_backoff(section: &mut Section, base: &Policy, problems: &mut Problems) -
 
 /// Read how long a job may wait: 1 ms to 366 d in whole milliseconds, as the functions take it.
 fn read_ttl(text: &str) -> Option<Duration> {
-    let longest = Duration::from_secs(366 * 86_400);
     let fits = |ttl: &Duration| ttl.subsec_nanos().is_multiple_of(1_000_000);
-    duration::parse(text).filter(fits).filter(|ttl| (Duration::from_millis(1)..=longest).contains(ttl))
+    duration::parse(text).filter(fits).filter(|ttl| (Duration::from_millis(1)..=duration::LONGEST).contains(ttl))
 }
 
 /// Report `ordered` without a concurrency of 1: jobs finish in order only where one runs at a time.

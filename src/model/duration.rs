@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest duration that any key takes.
+pub const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 /// Read `count/period`; `5/s` and `5/1s` mean the same. Other text gives `None`. The caller checks the bounds.
 pub fn count_per_period(text: &str) -> Option<(u32, Duration)> {
     let (count, period) = text.split_once('/')?;

@@ -9,16 +9,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use crate::model::duration::{show, show_per_period};
+use crate::model::duration::{LONGEST, show, show_per_period};
 use crate::model::words;
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// The largest limit, capacity or count.
 pub(crate) const MAX_COUNT: u32 = 1_000_000;
 
 /// The longest time in which a throttle's full burst may refill: redis-cell's 64 bits of nanoseconds reach 292 years.
-const LONGEST_BURST: Duration = Duration::from_secs(200 * 366 * 86_400);
+const LONGEST_BURST: Duration = Duration::from_secs(200 * LONGEST.as_secs());
 
 words! {
     /// Which recipe.
@@ -72,7 +70,7 @@ impl Kind {
     /// Whether a period is a whole number of units, from one unit to 366 days.
     pub fn takes(self, period: Duration) -> bool {
         let whole = period.as_nanos().is_multiple_of(self.unit().as_nanos());
-        whole && (self.unit()..=366 * DAY).contains(&period)
+        whole && (self.unit()..=LONGEST).contains(&period)
     }
 
     /// The valid periods in words, for error messages.
@@ -253,14 +251,14 @@ mod tests {
             (Kind::SlidingWindow, 1, S, Some(1)),
             (Kind::TokenBucket, 1, Duration::from_micros(1_500), None),
             (Kind::TokenBucket, 1, S, Some(0)),
-            (Kind::LeakyMeter, 1, 367 * DAY, None),
+            (Kind::LeakyMeter, 1, LONGEST + Duration::from_secs(86_400), None),
             (Kind::Throttle, 1, Duration::from_millis(1_500), None),
             (Kind::Throttle, 1, S, Some(1_000_000)),
-            (Kind::Throttle, 1, 366 * DAY, Some(999_999)),
+            (Kind::Throttle, 1, LONGEST, Some(999_999)),
         ] {
             assert!(Limiter::new(kind, count, period, size).is_err(), "{kind} {count} {period:?} {size:?}");
         }
         assert!(Limiter::new(Kind::SlidingWindow, 1, S, None).and_then(Limiter::aligned).is_err());
-        assert!(Limiter::new(Kind::Throttle, 1, 366 * DAY, Some(0)).is_ok());
+        assert!(Limiter::new(Kind::Throttle, 1, LONGEST, Some(0)).is_ok());
     }
 }

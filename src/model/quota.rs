@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::model::duration::{count_per_period, micros, show_per_period};
+use crate::model::duration::{LONGEST, count_per_period, micros, show_per_period};
 
 /// The largest count of a quota.
 pub(crate) const MAX_COUNT: u32 = 1_000_000_000;
@@ -40,7 +40,7 @@ impl Quota {
         let (amount, offset) = text.split_once('@').map_or((text, None), |(amount, offset)| (amount, Some(offset)));
         let offset_minutes = offset.map_or(Some(0), minutes).ok_or(Self::HINT)?;
         let (count, period) = count_per_period(amount).ok_or(Self::HINT)?;
-        let bounds = Duration::from_secs(1)..=Duration::from_secs(366 * 86_400);
+        let bounds = Duration::from_secs(1)..=LONGEST;
         let fits = (1..=MAX_COUNT).contains(&count) && bounds.contains(&period);
         if fits { Ok(Self { count, period, offset_minutes }) } else { Err(Self::HINT) }
     }

@@ -4,9 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::model::duration::{count_per_period, show_per_period};
-
-const DAY: Duration = Duration::from_secs(86_400);
+use crate::model::duration::{LONGEST, count_per_period, show_per_period};
 
 /// The largest count. With it the functions' products, at most count squared, stay below 2^53, where a double is exact.
 pub(crate) const MAX_COUNT: u32 = 50_000_000;
@@ -39,7 +37,7 @@ impl Rate {
     /// The rate of `count` jobs a period; `None` where it is out of bounds.
     pub fn new(count: u32, period: Duration) -> Option<Self> {
         let in_bounds = (1..=MAX_COUNT).contains(&count)
-            && (Duration::from_millis(1)..=366 * DAY).contains(&period)
+            && (Duration::from_millis(1)..=LONGEST).contains(&period)
             && period.as_micros() >= u128::from(count);
         in_bounds.then_some(Self { count, period })
     }

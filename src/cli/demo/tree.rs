@@ -163,8 +163,9 @@ fn shares(seen: &Seen) -> Verdict {
     let seconds: f64 = times.iter().map(|(from, to)| (to - from) as f64 / 1e6).sum();
     let jobs =
         |account: &Bucket| times.iter().map(|(from, to)| account.taken_between(*from, *to).len() as f64).sum::<f64>();
-    let is_off =
-        |jobs: f64, expected: f64| (jobs - expected).abs() > expected * SHARE_OFF + SHARE_OFF_JOBS * times.len() as f64;
+    let stalled = provider(seen).rate.per_second() * seen.stalls.delay_of_all().as_secs_f64();
+    let may_be_off = |expected: f64| expected * SHARE_OFF + SHARE_OFF_JOBS * times.len() as f64 + stalled;
+    let is_off = |jobs: f64, expected: f64| (jobs - expected).abs() > may_be_off(expected);
     let (all, expected) = (jobs(provider(seen)), provider(seen).rate.per_second() * seconds);
     let share = (all - jobs(&seen.buckets[MODEST])) / 2.0;
     let mut broken = of_each(&seen.buckets[..MODEST], |account| {

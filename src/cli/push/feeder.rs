@@ -19,7 +19,7 @@ use super::refused::Refused;
 use crate::cli::say_err;
 use crate::model::bucket::BucketName;
 use crate::store::acl::Role;
-use crate::store::jobs::push::Pushed;
+use crate::store::jobs::push::MOVING_RETRY;
 use crate::store::submit::{Options, SUBMITS_MOST};
 use crate::store::{Partitions, StoreError};
 
@@ -285,9 +285,7 @@ impl Feeder {
         match self.store.of(bucket).push(bucket, jobs).await {
             Ok(all) => Ok(Some(PushOutcome::new(all.accepted, all.retry_after))),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
-            Err(why) if self.wait && why.is_retryable() => {
-                Ok(Some(PushOutcome::new(0, Pushed::nothing_yet().retry_after)))
-            }
+            Err(why) if self.wait && why.is_retryable() => Ok(Some(PushOutcome::new(0, Some(MOVING_RETRY)))),
             Err(why) => Err(failed(queue, jobs.len(), &why)),
         }
     }
@@ -302,7 +300,7 @@ impl Feeder {
         let all = match self.store.of(bucket).submit_all(bucket, &jobs, self.wait).await {
             Ok(all) => all,
             Err(why) if self.wait && why.is_retryable() => {
-                return self.settle(queue, 1, &PushOutcome::new(0, Pushed::nothing_yet().retry_after));
+                return self.settle(queue, 1, &PushOutcome::new(0, Some(MOVING_RETRY)));
             }
             Err(why) => return Err(failed(queue, n, &why)),
         };

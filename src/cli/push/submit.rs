@@ -5,6 +5,7 @@ use super::{connect_or_stop, wait_for_room};
 use crate::cli::{Exit, Failure, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::store::jobs::push::MOVING_RETRY;
 use crate::store::submit::{Options, Submitted};
 use crate::system::signals::Signals;
 
@@ -21,7 +22,13 @@ pub(super) async fn one(
     let mut absence = Absence::default();
     loop {
         let mut store = connect_or_stop(config, signals).await?;
-        let submitted = store.of(bucket).submit(bucket, job, options).await?;
+        let submitted = match store.of(bucket).submit(bucket, job, options).await {
+            Err(why) if wait && why.is_retryable() => {
+                wait_for_room(&mut store, MOVING_RETRY, &mut absence, signals).await?;
+                continue;
+            }
+            submitted => submitted?,
+        };
         if submitted.is_accepted {
             say(&accepted(&submitted));
             return Ok(Exit::Done);

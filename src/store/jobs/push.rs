@@ -22,10 +22,13 @@ pub struct Pushed {
     pub eta: Option<Duration>,
 }
 
+/// How long to wait before a try again while the partition is on the move.
+pub const MOVING_RETRY: Duration = Duration::from_secs(1);
+
 impl Pushed {
     /// The verdict while the partition is on the move: nothing went in yet, so the caller waits and tries again.
     pub fn nothing_yet() -> Self {
-        Self { accepted: 0, depth: 0, capacity: 0, retry_after: Some(Duration::from_secs(1)), eta: None }
+        Self { accepted: 0, depth: 0, capacity: 0, retry_after: Some(MOVING_RETRY), eta: None }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::delivered::{Hand, Paced, Push, World};
-use super::flow::audit;
+use super::flow::{audit, set_at};
 use crate::rig::{Case, MS, S, Server, T0};
 
 const WINDOW: u64 = 250 * MS;
@@ -298,6 +298,21 @@ fn no_job_overtakes_those_that_are_held_for_its_route_and_another_route_is_not_c
     assert_eq!(case.stream("ready:mail").len(), 1);
     let left: Vec<String> = case.stream("ready").iter().skip(2).map(|entry| entry.text("bucket")).collect();
     assert_eq!(left, ["full", "new"], "the held one first");
+    audit(&mut case);
+}
+
+#[test]
+fn a_bucket_that_moves_to_another_route_goes_on_there_and_its_part_counts_once_for_each_route() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 100]);
+    let away = |case: &mut Case, since: u64| (0..100).for_each(|n| _ = case.drain_at(since + n * 20 * MS));
+    away(&mut case, T0);
+    set_at(&mut case, T0 + 2 * S, "b", "route", r#"{"route":"mail"}"#);
+    away(&mut case, T0 + 2 * S);
+    let (old, new) = (case.take("ready", 100).len(), case.take("ready:mail", 100).len());
+    // 1 + ⌊(250 + 20) / 100⌋ for each of them, and 1 + ⌊20 / 100⌋ more.
+    assert!((1..=3).contains(&old) && (1..=3).contains(&new) && old + new <= 7, "{old} and {new} at once");
     audit(&mut case);
 }
 

@@ -10,7 +10,7 @@ use super::doors::curl;
 use super::failover::sessions;
 use super::{Cluster, PARTITIONS, kill, node};
 use crate::cluster::{ask, id_of, join};
-use crate::program::Work;
+use crate::program::{Work, said};
 use crate::rig::{Server, eventually, free_port};
 
 /// What a connection is refused with.
@@ -94,6 +94,10 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     let (code, _, err) = cluster.shell.run(&["push", bucket, "x"]);
     assert_eq!(code, 75, "{err}");
     assert!(err.contains("try again"), "{err}");
+    let later = (0..).map(|n| format!("later-{n}")).find(|name| cluster.number_of(name) == number).expect("one");
+    let submit = ["push", &later, "x", "--id", "one"];
+    assert_eq!(cluster.shell.run(&submit).0, 75);
+    let waits = cluster.shell.spawn(&[&submit[..], &["--wait"]].concat());
     let url = format!("http://127.0.0.1:{port}/v1/buckets/{bucket}/jobs");
     let answer = curl(&["-i", "--data", "x", &url]).to_lowercase();
     assert!(answer.contains(" 503 ") && answer.contains("retry-after: 1\r"), "{answer}");
@@ -103,6 +107,8 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     assert!(stood_until > began);
     moving.finish();
 
+    let (code, out, err) = said(&waits.wait_with_output().expect("it ends"));
+    assert!(code == 0 && out.starts_with("accepted: "), "{code} {out} {err}");
     eventually("all have left", || left(&cluster, number, bucket).len() == JOBS);
     eventually("those beside too", || left(&cluster, other, beside).len() == JOBS);
     assert_eq!(cluster.home(number).port, to.port);
