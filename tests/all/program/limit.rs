@@ -68,24 +68,32 @@ fn a_quantity_of_0_looks_and_says_when_nothing_is_left() {
 #[test]
 fn limit_wait_sleeps_for_as_long_as_it_was_told_and_asks_no_more_often() {
     let server = Server::start(&[]);
-    let run = |args: &[&str]| said(&dripd().args(args).env("DRIPD_REDIS_URL", server.url()).output().expect("it runs"));
+    let spawn = |args: &[&str]| {
+        let mut command = dripd();
+        command.args(args).env("DRIPD_REDIS_URL", server.url()).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+    };
     let calls = || {
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).expect("INFO");
         let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:calls=")).unwrap_or("0,");
         line.split(',').next().and_then(|n| n.parse::<u64>().ok()).expect("a number")
     };
-    for (limiter, rate, period) in
-        [("sliding-window", "1/700ms", 700), ("token-bucket", "1/700ms", 700), ("throttle", "1/s", 1_000)]
-    {
-        let since = Instant::now();
-        assert_eq!(run(&["limit", limiter, limiter, rate]).0, 0);
-        let before = calls();
-        let (code, out, err) = run(&["limit", limiter, limiter, rate, "--wait"]);
+    // Of some seconds, so that each is asked again before it lets the next one in; and all of them wait at a time.
+    let (limiters, rate, period) = (["sliding-window", "token-bucket", "throttle"], "1/5s", 5_000);
+    let since = Instant::now();
+    for limiter in limiters {
+        let passed = spawn(&["limit", limiter, limiter, rate]).wait_with_output().expect("it ends");
+        assert_eq!(said(&passed).0, 0, "{limiter}");
+    }
+    let before = calls();
+    let waiting = limiters.map(|limiter| (limiter, spawn(&["limit", limiter, limiter, rate, "--wait"])));
+    for (limiter, child) in waiting {
+        let (code, out, err) = said(&child.wait_with_output().expect("it ends"));
         assert!(code == 0 && out.starts_with("allowed: 0 of 1 left"), "{limiter}: {code} {out}{err}");
         let waited = since.elapsed().as_millis();
         assert!(waited >= period, "{limiter}: {waited} ms");
-        assert_eq!(calls() - before, 2, "{limiter}: one that was refused, and one that passed");
     }
+    assert_eq!(calls() - before, 6, "of each limiter one that was refused, and one that passed");
 }
 
 #[test]

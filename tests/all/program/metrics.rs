@@ -239,6 +239,7 @@ fn what_others_put_into_a_stream_is_no_job_that_was_acknowledged_or_died() {
     }
     case.lpush("b", &["5"]);
     eventually("it is found there", || case.cmd::<u64>(&["XLEN", "drip:dead"]) == 3);
+    eventually("and the job leaves", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 1);
     let last = case.take("ready", 1).remove(0).id;
     assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&last]), 1);
     let finished = scraped.counts("dripd_jobs_finished_total");

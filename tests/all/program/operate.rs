@@ -321,12 +321,24 @@ fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one()
         });
     }
     let (policy, reached, schedule) = (shell.case.key("policy"), shell.case.key("reached"), shell.case.key("schedule"));
-    done(&shell, &["set", "b*", "rate=1/h"]);
-    eventually("some are reached", || shell.case.cmd::<usize>(&["HLEN", &reached]) > 50);
-    daemon.kill();
-    let some = shell.case.cmd::<usize>(&["HLEN", &reached]);
-    assert!(some < BUCKETS, "in the middle: {some}");
-    assert_eq!(shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]), 1, "it has not spread");
+    let mut per_hour = 0;
+    loop {
+        per_hour += 1;
+        done(&shell, &["set", "b*", &format!("rate={per_hour}/h")]);
+        eventually("some are reached, or all were before anybody looked", || {
+            shell.case.cmd::<usize>(&["HLEN", &reached]) > 50
+                || shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 0
+        });
+        daemon.kill();
+        let some = shell.case.cmd::<usize>(&["HLEN", &reached]);
+        let has_spread = shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 0;
+        if !has_spread && (51..BUCKETS).contains(&some) {
+            break;
+        }
+        // This thread came too late: once more, with another change.
+        assert!(per_hour < 6, "in the middle: {some}");
+        daemon = Daemon::start(shell.home());
+    }
     let _next = Daemon::start(shell.home());
     eventually("it has spread", || shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 0);
     let left = shell.case.stream("ready");
@@ -334,9 +346,9 @@ fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one()
     assert_eq!(dues.len(), BUCKETS);
     let first = left.iter().map(|entry| entry.number("due_us")).min().expect("some");
     let last = left.iter().map(|entry| entry.number("at_us")).max().expect("some");
-    let hour = 3_600_000_000;
+    let wait = 3_600_000_000 / per_hour;
     for (bucket, due) in dues {
-        assert!((first + hour..=last + hour).contains(&(due as u64)), "{bucket} counts from its last job, once");
+        assert!((first + wait..=last + wait).contains(&(due as u64)), "{bucket} counts from its last job, once");
     }
 }
 

@@ -49,7 +49,8 @@ fn a_poll_of_few_queues_comes_some_fifty_times_a_second_and_finds_what_is_over_i
     eventually("a scheduled queue that grew is cut", || case.waiting("b").len() == 3);
     let tries: Vec<(f64, f64)> = (0..5)
         .map(|_| {
-            let (before, since, mut floor) = (calls(&mut case, "scan"), Instant::now(), 0.0);
+            // The time begins before the first count and ends after the last one.
+            let (since, before, mut floor) = (Instant::now(), calls(&mut case, "scan"), 0.0);
             while since.elapsed() < Duration::from_secs(1) {
                 // What 20 ms and two round trips come to on this machine now.
                 std::thread::sleep(Duration::from_millis(20));

@@ -58,6 +58,7 @@ fn push_wait_streams_a_million_lines_through_a_small_bucket_without_growing() {
         "[defaults]\nrate = '1000000/s'\ncapacity = 500\ncatch_up = '1s'\n[limits]\nbatch = 1000\nmax_ready = 10000000\n",
     );
     let _daemon = Daemon::start(shell.home());
+    eventually("the daemon has said that it runs", || !shell.must_run(&["status"]).contains("NONE RUNS"));
     let mut child = shell.spawn(&["push", "b", "--file", "-", "--wait"]);
     let (mut stdin, pid) = (child.stdin.take().expect("piped"), child.id());
     let feeder = std::thread::spawn(move || {
@@ -85,17 +86,16 @@ fn push_wait_streams_a_million_lines_through_a_small_bucket_without_growing() {
 
 #[test]
 fn push_wait_does_not_send_again_and_again_what_cannot_go_in() {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
     let mut shell = Shell::new("[defaults]\nrate = '100/s'\ncapacity = 10\n");
     let _daemon = Daemon::start(shell.home());
     let file = shell.file("jobs", &format!("{}\n", "x".repeat(1_000)).repeat(200));
     let key = shell.case.key("ready");
-    let mut child = shell.spawn(&["push", "b", "--file", &file, "--wait"]);
-    let pid = child.id();
-    let mut written = 0;
-    while child.try_wait().expect("a status").is_none() {
-        written = written.max(proc(pid, "io", "wchar:").unwrap_or(0));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let child = shell.spawn(&["push", "b", "--file", &file, "--wait"]);
+    // Its end is not taken yet, so that its figures, the last ones, can be read.
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(&child)), ended).expect("it ends");
+    let written = proc(child.id(), "io", "wchar:").expect("its figures");
     eventually("all have left", || shell.case.cmd::<u64>(&["XLEN", &key]) == 200);
     println!("{written} bytes were written for 200,000 of jobs");
     assert!((190_000..1_000_000).contains(&written), "{written} bytes for 200,000 of jobs");

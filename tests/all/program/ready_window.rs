@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Connection;
 
@@ -46,15 +46,20 @@ fn work(mut redis: Connection, ready: &str, name: &str, holds: Duration, stop: &
     }
 }
 
-/// What workers are given while something goes on.
-fn with_workers(shell: &Shell, workers: usize, holds: Duration, meanwhile: impl FnOnce()) -> Vec<Given> {
+/// What workers are given while something goes on, which may look at what they have been given by then.
+fn with_workers(
+    shell: &Shell,
+    workers: usize,
+    holds: Duration,
+    meanwhile: impl FnOnce(&Mutex<Vec<Given>>),
+) -> Vec<Given> {
     let (stop, given, ready) = (AtomicBool::new(false), Mutex::new(Vec::new()), shell.case.key("ready"));
     std::thread::scope(|scope| {
         for n in 0..workers {
             let (redis, ready, stop, given) = (server().connect(), &ready, &stop, &given);
             scope.spawn(move || work(redis, ready, &format!("w{n}"), holds, stop, given));
         }
-        meanwhile();
+        meanwhile(&given);
         stop.store(true, Ordering::Relaxed);
     });
     let mut given = given.into_inner().expect("no panic");
@@ -70,7 +75,10 @@ fn after_workers_were_away_a_bucket_reaches_their_hands_no_faster_than_promised(
     shell.case.lpush("a", &jobs.iter().map(String::as_str).collect::<Vec<_>>());
     eventually("the oldest job is too old", || shell.must_run(&["explain", "a"]).contains("held: a waits since"));
     std::thread::sleep(Duration::from_secs(4)); // the time that workers are away is what this is about
-    let given = with_workers(&shell, 5, Duration::ZERO, || std::thread::sleep(Duration::from_secs(3)));
+    // Three seconds, in naps as long as a job takes at its rate: a machine that stands still holds up both.
+    let given = with_workers(&shell, 5, Duration::ZERO, |_| {
+        (0..30).for_each(|_| std::thread::sleep(Duration::from_millis(100)));
+    });
     assert!(given.len() >= 20, "then it goes on at its rate: {}", given.len());
     for (i, one) in given.iter().enumerate() {
         for (j, other) in given.iter().enumerate().skip(i) {
@@ -93,13 +101,19 @@ fn beside_a_flood_every_job_of_a_quiet_bucket_is_soon_in_a_hand() {
     let mut pushed = Vec::new();
     let mut redis = server().connect();
     let queue = shell.case.queue("quiet");
-    let given = with_workers(&shell, 1, Duration::from_millis(10), || {
+    let given = with_workers(&shell, 1, Duration::from_millis(10), |given| {
         for n in 0..5 {
             std::thread::sleep(Duration::from_secs(1)); // a job a second is what this is about
-            pushed.push(now_us());
-            redis::cmd("LPUSH").arg(&queue).arg(n).exec(&mut redis).expect("pushed");
+            let mut push = redis::pipe();
+            push.atomic().cmd("TIME").cmd("LPUSH").arg(&queue).arg(n);
+            let ((seconds, micros), _): ((u64, u64), u64) = push.query(&mut redis).expect("pushed");
+            pushed.push(seconds * S + micros);
         }
-        std::thread::sleep(Duration::from_secs(2));
+        let of_quiet = || given.lock().expect("no panic").iter().filter(|one| one.bucket == "quiet").count();
+        let since = Instant::now();
+        while of_quiet() < 5 && since.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     });
     let taken = given.len() as u64;
     let quiet: Vec<&Given> = given.iter().filter(|one| one.bucket == "quiet").collect();

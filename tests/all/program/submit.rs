@@ -48,8 +48,9 @@ fn push_takes_options_and_says_what_became_of_the_job() {
 
 #[test]
 fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_its_id() {
-    let door = Door::open("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+    let mut door = Door::open("[defaults]\nrate = '1/h'\ncapacity = 3\n");
     assert_eq!(door.push("a", b"first").status, 202);
+    eventually("it leaves its place to others", || door.shell.case.stream("ready").len() == 1);
     let push = |headers: &[(&str, &str)]| door.ask("POST /v1/buckets/a/jobs", headers, b"x");
     let said = push(&[("Drip-Id", "order-7"), ("Drip-Cost", "2"), ("traceparent", "00-1")]).json(202);
     assert_eq!((&said["verdict"], &said["id"], &said["by"]), (&json!("queued"), &json!("order-7"), &json!("a")));

@@ -11,8 +11,9 @@ use super::{Shell, Stopped, signal};
 use crate::rig::{Daemon, Server, dripd, eventually};
 
 /// A large one, and one that reads from right to left, and a paused one whose figures stand still.
-/// They leave one in 59 minutes, so that after how long a bucket is empty does not depend on the millisecond of a look.
-const THREE: &str = "[defaults]\nrate = '1/59m'\ncapacity = 50\n[[bucket]]\nmatch = 'few'\nrate = '30/m'\n";
+/// They leave one in 59 minutes, so that after how long a bucket is empty does not depend on the millisecond of a look. No rate is so high
+/// that the pace is known before the test is over.
+const THREE: &str = "[defaults]\nrate = '1/59m'\ncapacity = 50\n[[bucket]]\nmatch = 'few'\nrate = '30/h'\n";
 const WIDE: &str = "wide 短信 \u{202e}rtl";
 
 /// A server, a daemon, and three buckets: by the time until they are empty wide, many, few; by depth wide, few, many.
@@ -24,6 +25,8 @@ fn three() -> (Server, Shell, Daemon) {
     shell.case.lpush("many", &vec!["x"; 41]);
     shell.case.lpush("few", &vec!["x"; 45]);
     shell.case.lpush(WIDE, &vec!["x"; 60]);
+    // Whoever looks from here on sees nothing leave.
+    eventually("the first of two has left", || shell.case.stream("ready").len() == 2);
     (server, shell, daemon)
 }
 
@@ -70,7 +73,7 @@ fn on_80_columns_and_24_rows_each_bucket_has_a_row_with_everything_that_matters(
         "BUCKET               FULL       DEPTH EMPTY IN     NOW      SET WHY",
         "wide 短信 \\u{202e}r… █████▉     49/50     2d0h       …    1/59m rate, in 59m00s",
         "many                 ████▊      40/50    1d15h       …    1/59m rate, in 59m00s",
-        "few                  █████▍     45/50    88.0s       …     30/m paused",
+        "few                  █████▍     45/50    1h28m       …     30/h paused",
     ];
     assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>().join(" "), expected[0], "{text}");
     assert_eq!(lines[1..6], expected[1..], "{text}");
@@ -98,7 +101,7 @@ fn on_120_columns_and_40_rows_there_are_more_columns_and_on_40_columns_name_dept
         masked(&text).lines().skip(3).take(3).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let expected = [
         "wide 短信 \\u{202e}rtl ███████████▊ 49/50 2d0h 10 - … 1/59m rate, in 59m00s",
-        "few ██████████▊ 45/50 88.0s - - … 30/m paused",
+        "few ██████████▊ 45/50 1h28m - - … 30/h paused",
         "many █████████▋ 40/50 1d15h - - … 1/59m rate, in 59m00s",
     ];
     assert_eq!(rows, expected, "{text}");
@@ -143,7 +146,7 @@ fn keys_sort_filter_freeze_and_explain() {
     terminal.type_keys("/\r");
     shows(&terminal, 80, 24, &[" of 3"]);
     terminal.type_keys("\u{1b}[F\r");
-    shows(&terminal, 80, 24, &["few       30/m", "overflow  reject", "few is paused by ", "Esc back"]);
+    shows(&terminal, 80, 24, &["few       30/h", "overflow  reject", "few is paused by ", "Esc back"]);
     terminal.type_keys("\r");
     shows(&terminal, 80, 24, &["3 of 3", "BUCKET "]);
     terminal.type_keys("?");
@@ -154,7 +157,8 @@ fn keys_sort_filter_freeze_and_explain() {
     shell.case.lpush("many", &["x"; 5]);
     let row = |terminal: &Terminal| terminal.text().lines().find(|line| line.starts_with("many ")).map(str::to_owned);
     let frozen = row(&terminal);
-    shows(&terminal, 80, 24, &["FROZEN 3."]);
+    let frozen_for = || terminal.text().split_once("FROZEN ")?.1.split_once('.')?.0.parse::<u64>().ok();
+    eventually("it has stood still for three seconds", || frozen_for() >= Some(3));
     assert_eq!(row(&terminal), frozen, "it stays as it is");
     terminal.type_keys(" ");
     shows(&terminal, 80, 24, &["45/50"]);
@@ -195,6 +199,7 @@ fn p_pauses_the_selected_bucket_as_the_command_does_says_who_did_it_and_resumes_
     // What a glob pauses is not let go by the name: it says what does.
     assert_eq!(shell.run(&["pause", "man*"]).0, 0);
     shows(&terminal, 80, 24, &["paused by man*"]);
+    eventually("the change has reached it", || is_paused(&mut shell));
     terminal.type_keys("py");
     shows(&terminal, 80, 24, &["nothing is paused under \"many\"; \"man*\" has it paused", "dripd resume 'man*'"]);
     assert!(is_paused(&mut shell));

@@ -42,7 +42,8 @@ fn work_exec_runs_a_command_for_each_job_and_obeys_its_exit_code() {
     let expect =
         [("dead", "1"), ("fine", "1"), ("never", "1"), ("never", "2"), ("never", "3"), ("once", "1"), ("once", "2")];
     assert_eq!(runs, expect.map(|(job, attempt)| (job.to_owned(), attempt.to_owned())));
-    let reasons: Vec<_> = shell.case.stream("dead").iter().map(|e| (e.text("job"), e.text("reason"))).collect();
+    let mut reasons: Vec<_> = shell.case.stream("dead").iter().map(|e| (e.text("job"), e.text("reason"))).collect();
+    reasons.sort(); // two run at a time
     assert_eq!(reasons, [("dead".into(), "exit code 65".into()), ("never".into(), "exit code 3".into())]);
     let ready = shell.case.key("ready");
     let consumers: Vec<redis::Value> = shell.case.cmd(&["XINFO", "CONSUMERS", &ready, "workers"]);
@@ -120,7 +121,8 @@ fn work_renews_leases_and_gives_back_what_it_cannot_finish() {
 #[test]
 fn a_worker_that_is_killed_or_cut_off_loses_nothing() {
     let server = Server::start(&[]);
-    let toml = "[defaults]\nrate = '1000/s'\nlease = '1s'\nbackoff = { initial = '1ms', max = '1ms' }\n";
+    // The lease of the first worker is over before the grace of the daemon is, and that of the second one does not end while it works.
+    let toml = "[defaults]\nrate = '1000/s'\nlease = '5s'\nbackoff = { initial = '1ms', max = '1ms' }\n";
     let mut shell = Shell::on(&server, toml);
     let _daemon = Daemon::start(shell.home());
     let worker = Work::start(&shell, &["--exec", "sleep 100"]);
@@ -227,16 +229,20 @@ fn an_entry_of_a_stranger_with_a_lease_of_nothing_is_run_acknowledged_and_not_re
     let mut shell = Shell::on(&server, WORK);
     let daemon = Daemon::start(shell.home());
     let ready = shell.case.key("ready");
-    for lease in ["0", "", "soon", "-1", "1", "99999999999999999999"] {
+    // The one that is a short lease comes first, while the daemon takes nothing back yet.
+    for lease in ["1", "0", "", "soon", "-1", "99999999999999999999"] {
         let worker = Work::start(&shell, &["--exec", "cat >> got; sleep 0.7"]);
         let _: String = shell.case.cmd(&["CONFIG", "RESETSTAT"]);
+        let since = Instant::now();
         let words = ["XADD", &ready, "*", "bucket", "b", "job", lease, "attempt", "1", "lease_ms", lease];
         let _: String = shell.case.cmd(&words);
         eventually("it is acknowledged", || shell.case.stream("ready").is_empty());
         let stats: String = shell.case.cmd(&["INFO", "commandstats"]);
         let claims = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xclaim:calls="));
         let claims: u64 = claims.map_or(0, |rest| rest.split(',').next().expect("a number").parse().expect("a number"));
-        assert!(claims <= 8, "{lease:?}: renewed {claims} times in 0.7 s");
+        // Three times a second; on a machine that is busy the command takes longer than the 0.7 s that it sleeps.
+        let took = since.elapsed();
+        assert!(claims <= (3 * took.as_secs() + 4).max(8), "{lease:?}: renewed {claims} times in {took:?}");
         let (code, _, log) = worker.stop();
         assert!(code == Some(0) && !log.contains("WARN"), "{lease:?}: {log}");
     }

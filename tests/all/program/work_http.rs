@@ -247,7 +247,10 @@ fn the_log_says_what_becomes_of_each_job() {
         shell.case.lpush(job, &[job]);
     }
     hook.take(9);
-    eventually("all is told", || worker.log().matches("done bucket=").count() == 3);
+    eventually("all is told", || {
+        let log = worker.log();
+        log.matches("done bucket=").count() == 3 && log.matches("it is in the dead stream").count() == 2
+    });
     for (bucket, attempt, says, and) in [
         ("fine", 1, "done", ""),
         ("limited", 1, "throttled: it is given back", "wait=\"as slow says\""),
