@@ -31,6 +31,14 @@ pub(super) fn home_prefix() -> String {
     format!("dripd-bench-{}-", std::process::id())
 }
 
+/// A port that nobody listens on now. It is below those that the system hands out by itself: a connection of somebody else cannot take it
+/// before the server that it is for does.
+pub(super) fn free_port() -> io::Result<u16> {
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let free = std::iter::repeat_with(|| fastrand::u16(30_000..32_700)).take(10_000).find(is_free);
+    free.ok_or_else(|| io::Error::other("no port is free"))
+}
+
 /// A process under measurement.
 struct Guarded {
     shell: Child,
@@ -116,7 +124,7 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let program = runtime.block_on(built_in_redis::find_program()).map_err(io::Error::other)?;
         let home = tempfile::Builder::new().prefix(&home_prefix()).tempdir()?.keep();
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let settings = RedisSettings {
             place: Place::BuiltIn,
             user: None,

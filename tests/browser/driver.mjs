@@ -30,19 +30,19 @@ function find({ role, name, exact = true }) {
 /** Wait until an expression is true. (What playwright has for this needs eval on the page, which the policy of the page forbids.) */
 async function until(code) {
   for (const since = Date.now(); !(await page.evaluate(code)); await page.waitForTimeout(20)) {
-    if (Date.now() - since > 30_000) throw new Error(`not within 30 s: ${code}`);
+    if (Date.now() - since > 60_000) throw new Error(`not within 60 s: ${code}`);
   }
 }
 
 /** A page that is not there yet answers nothing, ever. */
 function tooLong(what) {
-  return new Promise((_, reject) => setTimeout(() => reject(new Error(`${what}: not within 60 s`)), 60_000).unref());
+  return new Promise((_, reject) => setTimeout(() => reject(new Error(`${what}: not within 90 s`)), 90_000).unref());
 }
 
 const DO = {
   async open({ url, theme = "light", width = 1280, height = 900 }) {
     context = await browser.newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
-    context.setDefaultTimeout(30_000);
+    context.setDefaultTimeout(60_000);
     [trouble, hosts, streams] = [[], new Set(), new Set()];
     context.on("request", (request) => {
       const to = new URL(request.url());

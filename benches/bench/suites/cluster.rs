@@ -3,7 +3,6 @@
 //! and how late the jobs of two primaries leave while the third is killed.
 
 use std::io;
-use std::net::TcpListener;
 use std::time::Duration;
 
 use dripd::model::bucket::BucketName;
@@ -12,7 +11,7 @@ use dripd::model::route::Route;
 use dripd::store::Layout;
 
 use super::drain::{dispatch_times, rate_of};
-use super::lab::{Daemon, Server, spent, wait_for};
+use super::lab::{Daemon, Server, free_port, spent, wait_for};
 use super::measure::{Costs, PAIRS, Pairs, Times};
 use super::pace::now_us;
 use super::report::{Bound, Report, Row};
@@ -64,7 +63,7 @@ impl System {
 
     /// A server that can be a node of a cluster, and the port of its bus. The slots of a primary that is away concern nobody else.
     fn node() -> io::Result<(Server, String)> {
-        let bus = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+        let bus = free_port()?.to_string();
         let options = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-require-full-coverage", "no"];
         let more = ["--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
         Ok((Server::start_with(&[&options[..], &more].concat())?, bus))

@@ -1,7 +1,6 @@
 //! tls: what TLS costs between dripd and Redis: the same pushes over one connection of dripd's, in TLS and in clear text.
 
 use std::io;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use dripd::store::{Address, Layout, Store};
 use rcgen::CertifiedKey;
 use tokio::runtime::Runtime;
 
-use super::lab::{Apart, Server};
+use super::lab::{Apart, Server, free_port};
 use super::report::{Report, Row};
 use super::{JOB, SLOW};
 
@@ -20,7 +19,7 @@ const PUSHES: usize = 20_000;
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let home = tempfile::tempdir()?;
-    let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let port = free_port()?;
     let (cert, key) = certificate(home.path())?;
     let (port_is, auth) = (port.to_string(), ["--tls-auth-clients", "no"]);
     let tls = ["--tls-port", &port_is, "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &cert];

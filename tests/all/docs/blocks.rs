@@ -5,7 +5,8 @@
 //! background until its page is over; where that is a daemon, the page goes on when it serves. A block ```` ```text output ````
 //! right behind one of them is what it prints: exactly, or, of a service, sooner or later. In it `…` stands for any text.
 //!
-//! The built-in Redis of a page has a port of its own, so 7379 is another number in everything that is run.
+//! The built-in Redis of a page has a port of its own, so 7379 is another number in everything that is run. `BLOCK 2000` is a longer wait there: it
+//! ends with the job that the page waits for, which may need more than two seconds where much else is run.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
@@ -91,7 +92,8 @@ impl Block {
         let (out, err) = (bench.dir().join(format!(".out-{n}")), bench.dir().join(format!(".err-{n}")));
         let file = |path: &Path| File::create(path).expect("a file");
         let mut command = Command::new("sh");
-        command.args(["-eu", "-c", &script.replace("7379", &bench.port.to_string())]);
+        let script = script.replace("7379", &bench.port.to_string()).replace("BLOCK 2000", "BLOCK 30000");
+        command.args(["-eu", "-c", &script]);
         bench.surround(&mut command).stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err)).process_group(0);
         Self { child: command.spawn().expect("sh runs"), out }
     }

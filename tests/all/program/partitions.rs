@@ -167,8 +167,8 @@ fn a_worker_of_some_partitions_leaves_the_others_alone() {
     eventually("all have left", || system.status(&[])["routes"][0]["undelivered"] == PARTITIONS);
     let work = Work::start(&system.shell, &["--partitions", "2-4", "--exec", "true"]);
     eventually("three are done", || {
-        let route = &system.status(&[])["routes"][0];
-        route["undelivered"] == PARTITIONS - 3 && route["pending"] == 0
+        let status = system.status(&[]);
+        status["routes"][0]["undelivered"] == PARTITIONS - 3 && status["routes"][0]["pending"] == 0
     });
     let (_, _, log) = work.stop();
     assert!(log.contains("fewer slots than partitions"), "{log}");
@@ -270,11 +270,13 @@ fn what_is_told_of_everything_is_told_of_all_partitions() {
     assert_eq!(status["daemons"].as_array().map(Vec::len), Some(1), "one daemon serves all of them");
     assert_eq!(status["routes"].as_array().map(Vec::len), Some(1), "one route, whatever the number of streams");
     // A ranking may be of the moment before the last pushes.
-    let fullest_first: Vec<serde_json::Value> = buckets.iter().rev().map(|bucket| bucket.as_str().into()).collect();
+    let fullest_first: Vec<[serde_json::Value; 2]> =
+        buckets.iter().enumerate().rev().map(|(n, bucket)| [bucket.as_str().into(), (n + 1).into()]).collect();
     eventually("all are walked, and the fullest come first", || {
         let top = system.status(&[])["top"].clone();
-        let names = top["fullest"].as_array().map(|rows| rows.iter().map(|row| row["bucket"].clone()).collect());
-        top["buckets"] == PARTITIONS && names == Some(fullest_first.clone()) && top["fullest"][0]["depth"] == 8
+        let of = |row: &serde_json::Value| [row["bucket"].clone(), row["depth"].clone()];
+        let found = top["fullest"].as_array().map(|rows| rows.iter().map(of).collect());
+        top["buckets"] == PARTITIONS && found == Some(fullest_first.clone())
     });
 
     let get = |path: &str| {
@@ -323,8 +325,10 @@ fn budgets_hold_where_a_bucket_and_its_budgets_share_the_first_parts_of_their_na
         system.run(&["push", &format!("twilio-x:{sender}"), "x"]);
         system.run(&["push", &format!("twilio-y:{sender}"), "x"]);
     }
-    eventually("one of each budget has left", || system.status(&[])["counters"]["dispatched"] == 2);
-    eventually("the others wait for a share", || system.status(&[])["sharing"] == 4);
+    eventually("one of each budget has left, and the others wait for a share", || {
+        let status = system.status(&[]);
+        status["counters"]["dispatched"] == 2 && status["sharing"] == 4
+    });
     let refused = system.shell.run(&["push", "other:lost", "x"]);
     assert_eq!(refused.0, 1);
     assert!(
@@ -350,10 +354,8 @@ fn a_worker_with_fewer_slots_than_partitions_does_not_wait_in_empty_ones_while_o
     let key = system.queue(bucket);
     let _: i64 = system.redis(&[vec!["LPUSH", &key], vec!["x"; 300]].concat());
     eventually("all have left", || system.status(&[])["routes"][0]["undelivered"] == 300);
-    let began = std::time::Instant::now();
     let work = Work::start(&system.shell, &["--concurrency", "1", "--print"]);
+    // A tenth of a second in each of seven empty partitions would be 0.7 s a job: more than three times as long as this waits.
     eventually("all are done", || system.status(&[])["routes"][0]["undelivered"] == 0);
     work.stop();
-    // A tenth of a second in each of seven empty partitions would be 0.7 s a job.
-    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }

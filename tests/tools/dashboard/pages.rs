@@ -33,10 +33,14 @@ fn furnish(door: &mut Door) {
     ] {
         assert_eq!(door.shell.run(args).0, 0, "{args:?}");
     }
-    // On a busy machine a walk over them may take longer than a browser waits.
+    are_ranked(door, 6);
+}
+
+/// Wait until so many buckets are ranked: on a busy machine a walk over them may take longer than a browser waits.
+fn are_ranked(door: &Door, buckets: usize) {
     eventually("they are ranked", || {
         let (_, out, _) = door.shell.run(&["status", "--json"]);
-        serde_json::from_str::<Value>(&out).expect("JSON")["top"]["buckets"] == 6
+        serde_json::from_str::<Value>(&out).expect("JSON")["top"]["buckets"] == buckets
     });
 }
 
@@ -129,6 +133,7 @@ fn no_bucket_and_three_are_shown_as_what_they_are() {
 fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_change() {
     let mut door = Door::start(STILL);
     fill(&mut door, 5_000);
+    are_ranked(&door, 5_000);
     let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("100 of 5,000 buckets with work.");
     browser.select("At most", "1,000");
@@ -153,6 +158,7 @@ fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_chang
     for n in 0..12 {
         door.case().lpush(&format!("deep{n:02}"), &["x"; 50]);
     }
+    are_ranked(&door, 5_012);
     browser.select("Order", "most jobs waiting");
     browser.sees("deep00"); // the page in that order is there
     browser.fill("Filter", "eep0");
@@ -222,7 +228,8 @@ fn the_page_is_light_and_there_at_once() {
 }
 
 fn whoever_types_a_filter_loses_no_letter_and_stays_where_they_are_while_the_page_is_redrawn() {
-    let mut door = Door::start("[defaults]\nrate = '50/s'\ncapacity = 1000\n");
+    // Ninety seconds of work each: they are still there when the last letter is typed.
+    let mut door = Door::start("[defaults]\nrate = '10/s'\ncapacity = 1000\n");
     fill(&mut door, 300);
     for n in 0..20 {
         door.case().lpush(&format!("deep{n:02}"), &["x"; 900]);

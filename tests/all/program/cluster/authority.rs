@@ -23,7 +23,9 @@ fn epoch(server: &Server) -> u64 {
 fn what_an_old_primary_of_partition_0_does_not_know_is_not_taken_back() {
     let cluster = Cluster::start(true, "no", "[defaults]\nrate = '1/h'\n");
     let buckets = cluster.a_bucket_each();
-    drop(cluster.daemon()); // the record is stored
+    let daemon = cluster.daemon();
+    eventually("all have the record", || cluster.all_have_the_record());
+    drop(daemon);
     let old = cluster.home(0);
     let at = cluster.servers.iter().position(|server| server.port == old.port).expect("one of ours");
     let new = &cluster.servers[at + usize::from(PRIMARIES)];

@@ -5,6 +5,7 @@ use std::io::Read as _;
 
 use redis::Value;
 
+use super::failover::sessions;
 use super::{Cluster, PARTITIONS};
 use crate::cluster::ask;
 use crate::program::Work;
@@ -23,7 +24,7 @@ fn on_a_cluster_every_door_and_every_command_does_what_it_does_on_one_redis() {
          [[budget]]\nmatch = 'twilio-*'\nrate = '1/h'\n[[bucket]]\nmatch = 'twilio-*:*'\nwithin = 'twilio-{{1}}'\n"
     );
     let cluster = Cluster::start(false, "no", &toml);
-    let daemon = cluster.daemon();
+    let daemon = cluster.daemon_of_all();
     assert!(daemon.log().contains("serving"), "{}", daemon.log());
 
     // Four doors, every partition.
@@ -85,11 +86,15 @@ fn on_a_cluster_every_door_and_every_command_does_what_it_does_on_one_redis() {
     for sender in ["a", "b", "c"] {
         cluster.run(&["push", &format!("twilio-x:{sender}"), "x"]);
     }
-    eventually("one has left", || cluster.status()["counters"]["dispatched"] == u64::from(PARTITIONS) * 4 + 1);
-    assert_eq!(cluster.status()["sharing"], 2);
+    eventually("one has left, and the others wait for their share", || {
+        let status = cluster.status();
+        status["counters"]["dispatched"] == u64::from(PARTITIONS) * 4 + 1 && status["sharing"] == 2
+    });
 
-    let status = cluster.status();
-    assert_eq!((&status["partitions"], &status["away"]), (&PARTITIONS.into(), &serde_json::json!([])));
+    eventually("all partitions are there", || {
+        let status = cluster.status();
+        status["partitions"] == PARTITIONS && status["away"] == serde_json::json!([])
+    });
     assert_eq!(curl(&[&format!("http://127.0.0.1:{port}/readyz")]), "ok\n");
     let metrics = curl(&[&format!("http://127.0.0.1:{port}/metrics")]);
     assert!(metrics.contains(&format!("dripd_partitions{{state=\"served\"}} {PARTITIONS}\n")), "{metrics}");
@@ -139,7 +144,9 @@ fn each_role_has_the_rights_that_it_takes_on_a_cluster() {
         shell
     };
     let daemon_of = of_role("daemon");
-    let _daemon = crate::rig::Daemon::start(daemon_of.home());
+    let daemon = crate::rig::Daemon::start(daemon_of.home());
+    // It loads the library on each of them, which nobody else here may do.
+    eventually("all are served", || (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1));
     let [submitter, operator, observer, worker] = ["submitter", "operator", "observer", "worker"].map(of_role);
     let ok = |shell: &crate::program::Shell, args: &[&str]| {
         let (code, out, err) = shell.run(args);

@@ -59,6 +59,13 @@ impl Cluster {
         Daemon::start(self.shell.home())
     }
 
+    /// A daemon that serves every primary: it says that it serves as soon as the first of them is ready.
+    fn daemon_of_all(&self) -> Daemon {
+        let (daemon, primaries) = (self.daemon(), &self.servers[..usize::from(PRIMARIES)]);
+        eventually("all are served", || primaries.iter().all(|one| failover::sessions(&daemon.log(), one.port) == 1));
+        daemon
+    }
+
     #[track_caller]
     fn run(&self, args: &[&str]) -> String {
         self.shell.must_run(args)

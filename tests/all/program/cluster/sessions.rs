@@ -57,17 +57,22 @@ fn while_nothing_moves_one_node_is_asked_for_its_state_and_the_slots_more_rarely
         };
         cluster.servers.iter().map(of).collect()
     };
-    let (states, slots, since) = (asked("info"), asked("slots"), Instant::now());
     let more = |what: &str, before: &[u64]| -> Vec<u64> {
         asked(what).iter().zip(before).map(|(now, before)| now - before).collect()
     };
-    eventually("each was asked", || more("info", &states).iter().all(|calls| *calls > 0));
-    eventually("some times", || more("info", &states).iter().sum::<u64>() >= 18);
-    // Each of the daemon's parts that need the map asks once a second. If all nodes were asked, it would be half that long at most.
-    let (calls, took) = (more("info", &states).iter().sum::<u64>(), since.elapsed());
-    assert!(took > Duration::from_secs(4), "{calls} in {took:?}");
-    let slots = more("slots", &slots).iter().sum::<u64>();
-    assert!((1..=calls * 2 / 3).contains(&slots), "asked {slots} times for the slots, {calls} times for the state");
+    let mut seen = Vec::new();
+    // Where this machine stands still a node is asked later, or all of them are: so it is as it should be in one of three times, or never.
+    let is_rare = (0..3).any(|_| {
+        let (states, slots, since) = (asked("info"), asked("slots"), Instant::now());
+        eventually("each was asked", || more("info", &states).iter().all(|calls| *calls > 0));
+        eventually("some times", || more("info", &states).iter().sum::<u64>() >= 18);
+        // Each of the daemon's parts that need the map asks once a second. If all nodes were asked, it would be half that long at most.
+        let (calls, took) = (more("info", &states).iter().sum::<u64>(), since.elapsed());
+        let slots = more("slots", &slots).iter().sum::<u64>();
+        seen.push((calls, slots, took));
+        took > Duration::from_secs(4) && (1..=calls * 2 / 3).contains(&slots)
+    });
+    assert!(is_rare, "asked for the state, for the slots, and how long that took: {seen:?}");
 }
 
 #[test]
@@ -91,6 +96,7 @@ fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it
     assert!(line[0].contains(&format!("to=\"127.0.0.1:{new}\"")), "{line:?}");
     cluster.begin_move(number, server(&cluster, new), server(&cluster, old)).finish();
     eventually("it is back", || told(&daemon.log(), "partitions=\"5\" to=", new).len() == 1);
+    eventually("it is served there again", || sessions(&daemon.log(), old) >= 2);
     cluster.run(&["push", &buckets[usize::from(number)], "x"]);
     eventually("it has left", || cluster.status()["counters"]["dispatched"] == 1);
     assert!(!daemon.log().contains("is not served now"), "{}", daemon.log());
@@ -99,7 +105,11 @@ fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it
     // And then to one that hangs.
     let before = sessions(&daemon.log(), old);
     let moving = cluster.begin_move(number, server(&cluster, old), server(&cluster, new));
-    let stopped = moving.finish_and_stop(server(&cluster, new).pid());
+    let pid = server(&cluster, new).pid();
+    // The daemon stands still meanwhile, or it might reach that server before it hangs.
+    let daemon_stopped = Stopped::stop(daemon.child.id());
+    let stopped = moving.finish_and_stop(pid);
+    drop(daemon_stopped);
     eventually("it is away", || !told(&daemon.log(), "partitions have left a server and are away", old).is_empty());
     cluster.run(&["push", &buckets[usize::from(beside)], "x"]);
     let status = || -> serde_json::Value {
@@ -135,7 +145,11 @@ fn what_is_reloaded_while_partition_0_hangs_is_answered_and_comes_into_force_whe
         }
         said.last().is_some_and(|last| last == name)
     };
-    eventually("all are served", || (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1));
+    // What it tells is read all the while: a socket has room for ten messages, and then it would wait.
+    eventually("all are served", || {
+        last_said("READY=1");
+        (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1)
+    });
     eventually("it is ready", || last_said("READY=1"));
     let hung = cluster.home(0);
     let other = (0..PARTITIONS).find(|number| cluster.home(*number).port != hung.port).expect("one");
@@ -149,6 +163,10 @@ fn what_is_reloaded_while_partition_0_hangs_is_answered_and_comes_into_force_whe
             (code, err)
         };
         let both = [scope.spawn(reload), scope.spawn(reload)];
+        while !both.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            last_said("READY=1");
+            std::thread::sleep(Duration::from_millis(2));
+        }
         both.into_iter().map(|one| one.join().expect("it ends")).collect()
     });
     assert!(since.elapsed() < Duration::from_secs(45), "both are answered: {ends:?}");
@@ -179,7 +197,7 @@ fn a_daemon_of_another_cut_is_refused_also_while_partition_0_is_away() {
 #[test]
 fn a_slot_that_its_server_does_not_serve_is_said_with_the_partition_and_the_way_out() {
     let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
-    let _daemon = cluster.daemon();
+    let _daemon = cluster.daemon_of_all();
     let slot = cluster.slot(5).to_string();
     let _: Value = ask(&mut cluster.home(5).connect(), &["CLUSTER", "DELSLOTS", &slot]);
     for _ in 0..5 {

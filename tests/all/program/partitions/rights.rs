@@ -37,6 +37,8 @@ fn each_role_does_its_work_in_every_partition_and_is_refused_nothing() {
         ok(&operator, &["set", bucket, "capacity=5"]);
         ok(&observer, &["explain", bucket]);
     }
+    // Or one would leave by the route that is set for a moment.
+    eventually("all have left", || system.status(&[])["counters"]["dispatched"] == PARTITIONS);
     ok(&operator, &["set", "tenant-*", "attempts=1", "route=fast"]);
     ok(&operator, &["unset", "tenant-*"]);
     ok(&operator, &["unset", &buckets[1]]);
