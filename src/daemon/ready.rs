@@ -63,6 +63,9 @@ impl Connection {
         if record_deferred {
             primary = primary.only(|number| number != AUTHORITY);
         }
+        if self.progress.logged().is_none() {
+            self.progress.set_logged(self.partitions.last_event().await?);
+        }
         self.drain_once(&primary).await?;
         Ok(PreparedServer { primary, server, is_current, record_deferred })
     }

@@ -30,7 +30,8 @@ impl Changes {
         Self { partitions, invalidations, progress }
     }
 
-    /// Tell of changes until stopped. Changes from before the start of this daemon are not told.
+    /// Tell of changes until stopped: of those since the daemon made itself ready (`daemon/ready`), or lost its last
+    /// connection.
     ///
     /// # Errors
     ///
@@ -50,10 +51,6 @@ impl Changes {
     }
 
     async fn run_loop(&mut self) -> Result<(), StoreError> {
-        if self.progress.logged().is_none() {
-            self.progress.set_logged(self.partitions.last_event().await?);
-            self.invalidations.changes.notified().await;
-        }
         loop {
             while self.log_page().await? >= MAX_EVENTS {}
             tokio::time::sleep(LOOK_EVERY).await;

@@ -30,6 +30,13 @@ impl Daemon {
     }
 }
 
+/// A port that nobody listens on. It is below those that the system hands out by itself, so that no connection of somebody
+/// else takes it before Redis does.
+fn free_port() -> Option<u16> {
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(30_000..32_700)).take(10_000).find(is_free)
+}
+
 /// The daemons and their directory. Both end with this value.
 pub(super) struct Stage {
     /// Those that run.
@@ -44,7 +51,8 @@ impl Stage {
     /// Choose a directory and a port, for these policies. Nothing runs yet.
     pub(super) fn new(policies: &str) -> Result<Self, Failure> {
         let home = tempfile::tempdir()?;
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()
+            .ok_or_else(|| Failure::new(Exit::Failed, "no port of 30000 to 32700 is free for the demo's Redis"))?;
         let data = home.path().join("data").display().to_string();
         let toml = format!("[redis]\nport = {port}\ndata_dir = {data:?}\n[http]\nlisten = \"\"\n{policies}");
         let path = home.path().join("config.toml");
