@@ -38,11 +38,12 @@ fn now_us() -> u64 {
 
 #[test]
 fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_while_others_do_not_notice() {
-    const JOBS: usize = 60;
+    const JOBS: usize = 240; // for twelve seconds: on a busy machine some must still wait when all is looked at
     let port = free_port();
     let toml = format!("[http]\nlisten = '127.0.0.1:{port}'\n[defaults]\nrate = '20/s'\ncapacity = 10000\n");
     let cluster = Cluster::start(false, "no", &toml);
-    let _daemon = cluster.daemon();
+    let daemon = cluster.daemon();
+    eventually("all are served", || (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1));
     let buckets = cluster.a_bucket_each();
     let number = 5;
     let from = cluster.home(number);
@@ -56,7 +57,7 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
             if bucket == beside { other } else { number },
             &[&["FCALL", "drip_push", "1", &cluster.queue(bucket)], &words[..]].concat(),
         );
-        assert_eq!(accepted[0], 60);
+        assert_eq!(accepted[0], JOBS as i64);
     }
     eventually("some have left", || left(&cluster, number, bucket).len() > 5);
 
@@ -171,7 +172,7 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     }
     kill(new);
     push_all(48);
-    assert_eq!(cluster.status()["away"], serde_json::json!([]));
+    eventually("none is away", || cluster.status()["away"] == serde_json::json!([]));
     eventually("the worker has followed, and done all", || {
         let status = cluster.status();
         let is_empty = |route: &serde_json::Value| route["undelivered"] == 0 && route["pending"] == 0;
