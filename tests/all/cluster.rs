@@ -16,7 +16,7 @@ pub const PRIMARIES: u16 = 3;
 /// After how long without a word a node is taken for dead: where nobody is to take its place not so soon, for a busy machine may stand still
 /// for seconds, and then the nodes would lose each other.
 const PATIENCE: Duration = Duration::from_secs(5);
-const PATIENCE_WITH_REPLICAS: Duration = Duration::from_secs(3);
+const PATIENCE_WITH_REPLICAS: Duration = Duration::from_secs(1);
 
 /// What makes a server a node. Its bus has a port that nobody listened on a moment ago.
 pub fn options(full_coverage: &str) -> Vec<String> {

@@ -17,12 +17,13 @@ pub const ROLES: [&str; 6] = ["producer", "submitter", "worker", "operator", "ob
 /// The prefix is one that is a pattern when it is not escaped.
 const PREFIX: &str = "a*b?[c]";
 
+/// The ready window is wide: on a busy machine the first jobs may lie there for long, with nobody who takes them, and the others must follow.
 const TOML: &str = "[[budget]]\nmatch = 'sms'\nrate = '1000/s'\nconcurrency = 50\n\
                     [[bucket]]\nmatch = 'sms:*'\nwithin = 'sms'\nrate = '1000/s'\nconcurrency = 5\nquota = '100000/d'\n\
                     [[bucket]]\nmatch = 'gated'\nadmit = [{ limiter = 'sliding-window', limit = 2, period = '60s' }]\n\
                     [[bucket]]\nmatch = 'slow'\nrate = '1/h'\ncapacity = 4\n\
                     [[bucket]]\nmatch = 'fails'\nattempts = 1\nrate = '1000/s'\n\
-                    [defaults]\nrate = '100/s'\n";
+                    [defaults]\nrate = '100/s'\n[limits]\nready_window = '1h'\n";
 
 /// A server with a user for each role, as `dripd acl` prints it.
 pub struct House {

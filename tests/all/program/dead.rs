@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Shell, at_a_terminal, said, signal};
+use super::{Shell, at_a_terminal, said};
 use crate::rig::{Case, Daemon, eventually};
 
 const CONFIG: &str = "[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow'\nrate = '2/m'\n";
@@ -285,29 +285,43 @@ fn assert_each_once(case: &mut Case, n: usize) {
     assert_eq!(all, (0..n).collect(), "nothing lost, nothing doubled");
 }
 
+/// Begin a retry, the first one or another, and kill it. Replies whether it was in the middle.
+fn is_killed_in_the_middle(shell: &mut Shell, times: usize) -> bool {
+    let before = length(&mut shell.case);
+    let mut child = shell.spawn(&["dead", "retry", "--yes"]);
+    eventually("some are back", || length(&mut shell.case) <= before - 200);
+    child.kill().expect("it runs, or ran");
+    let (code, out, err) = said(&child.wait_with_output().expect("it ends"));
+    assert!(code == -1 || code == 0, "{code} {err}");
+    if code == 0 || length(&mut shell.case) == 0 {
+        return false;
+    }
+    assert_eq!(out, "", "it was killed");
+    assert_each_once(&mut shell.case, 5_000);
+    let begun = shell.case.stream("events");
+    assert_eq!((begun.len(), begun[times - 1].text("after")), (times, "begun".to_owned()));
+    true
+}
+
 #[test]
 fn a_retry_that_was_killed_in_the_middle_lost_and_doubled_nothing_and_is_run_again() {
-    // One job a call: it takes long enough to be killed in the middle.
-    let mut shell = Shell::new(&format!("{CONFIG}[limits]\nbatch = 1\n"));
-    bury_many(&mut shell.case, "b", 5_000);
-    for times in 1..=2 {
-        let before = length(&mut shell.case);
-        let child = shell.spawn(&["dead", "retry", "--yes"]);
-        eventually("some are back", || length(&mut shell.case) <= before - 200);
-        signal(child.id(), "KILL");
-        let (code, out, _) = said(&child.wait_with_output().expect("it ends"));
-        assert_eq!((code, out.as_str()), (-1, ""), "it was killed");
-        assert!(length(&mut shell.case) > 0, "in the middle");
-        assert_each_once(&mut shell.case, 5_000);
-        let begun = shell.case.stream("events");
-        assert_eq!((begun.len(), begun[times - 1].text("after")), (times, "begun".to_owned()));
+    // On a busy machine it may be through before it is killed: then once more.
+    for attempt in 1.. {
+        // One job a call: it takes long enough to be killed in the middle.
+        let mut shell = Shell::new(&format!("{CONFIG}[limits]\nbatch = 1\n"));
+        bury_many(&mut shell.case, "b", 5_000);
+        if (1..=2).all(|times| is_killed_in_the_middle(&mut shell, times)) {
+            let left = length(&mut shell.case);
+            let (code, out, err) = shell.run(&["dead", "retry", "--yes"]);
+            let told = format!("{left} dead letters put back; 0 dead letters in all now\n");
+            assert_eq!((code, out), (0, told), "{err}");
+            assert_each_once(&mut shell.case, 5_000);
+            assert_eq!(retries(&mut shell.case, "b").len(), 5_000);
+            assert_eq!(shell.case.stream("events")[2].text("after"), format!("{left} put back"));
+            return;
+        }
+        assert!(attempt < 5, "it was in the middle");
     }
-    let left = length(&mut shell.case);
-    let (code, out, err) = shell.run(&["dead", "retry", "--yes"]);
-    assert_eq!((code, out), (0, format!("{left} dead letters put back; 0 dead letters in all now\n")), "{err}");
-    assert_each_once(&mut shell.case, 5_000);
-    assert_eq!(retries(&mut shell.case, "b").len(), 5_000);
-    assert_eq!(shell.case.stream("events")[2].text("after"), format!("{left} put back"));
 }
 
 #[test]

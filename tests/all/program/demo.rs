@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::terminal::{Picture, Terminal};
 use super::{Stopped, said, signal};
@@ -25,7 +25,7 @@ fn demo_tree(home: &Path) -> Command {
 /// The process that the picture names for a daemon.
 fn process(text: &str, daemon: u32) -> Option<u32> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("daemon {daemon}  process ")))?;
-    line.split(':').next()?.parse().ok()
+    line.split_once(':')?.0.parse().ok() // without a colon it is not all drawn yet
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -81,6 +81,23 @@ fn watch(demo: fn(&Path) -> Command, columns: u16, rows: u16, look: impl Fn(&str
     (code, text)
 }
 
+/// Watch a demo until all was seen that is looked for, three times at most: what is shown for a second or two may be missed on a busy machine.
+/// Replies what it said in the end.
+fn watch_until(demo: fn(&Path) -> Command, look: impl Fn(&str), is_all_seen: impl Fn() -> bool) -> String {
+    let run = || {
+        let (code, text) = unless_excused(|| watch(demo, 80, 24, &look));
+        assert_eq!(code, 0, "{text}");
+        text
+    };
+    let mut text = run();
+    for _ in 0..2 {
+        if !is_all_seen() {
+            text = run();
+        }
+    }
+    text
+}
+
 /// Run a whole demo in a pipe; replies its lines.
 fn piped(demo: fn(&Path) -> Command) -> String {
     let home = tempfile::tempdir().expect("a directory");
@@ -95,10 +112,21 @@ fn piped(demo: fn(&Path) -> Command) -> String {
     text
 }
 
-/// How many lines begin with a second.
+/// How many lines of the table begin with a second.
 fn seconds(text: &str) -> usize {
-    let is_second = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
+    let is_second = |line: &&str| {
+        let parts = line.split_at_checked(7);
+        parts.is_some_and(|(second, rest)| second.trim().parse::<u32>().is_ok() && rest.starts_with("   "))
+    };
     text.lines().filter(is_second).count()
+}
+
+/// A demo has written a line for each second that it took, which are more than planned on a busy machine, and there some are left out.
+#[track_caller]
+fn assert_a_line_a_second(text: &str) {
+    let (_, took) = text.split_once("measured over ").expect("it says so");
+    let took = took.split_once(' ').expect("seconds").0.parse::<f64>().expect("a number") as usize;
+    assert!((took / 2..=took).contains(&seconds(text)), "{text}");
 }
 
 #[test]
@@ -116,10 +144,9 @@ fn on_80_columns_and_24_rows_the_demo_shows_all_and_kills_a_daemon_while_another
         }
         told.2 |= text.contains("mail      rate 2/s, room for 8") && text.contains("│ │ │") && text.contains("▇▇▇▇▇▇");
     };
-    let (code, text) = unless_excused(|| watch(demo, 80, 24, look));
-    assert_eq!(code, 0, "{text}");
+    let text = watch_until(demo, look, || *told.borrow() == (true, true, true));
     assert!(paces.get() > 10, "{} pictures with a steady pace", paces.get());
-    assert_eq!(told.into_inner(), (true, true, true), "announced, done, drawn");
+    assert_eq!(*told.borrow(), (true, true, true), "announced, done, drawn");
     for promise in ["rate", "bound", "order", "nothing lost", "kill -9"] {
         assert!(text.contains(&format!("kept    {promise}: ")), "{promise}\n{text}");
     }
@@ -180,7 +207,7 @@ fn a_terminal_without_colours_gets_plain_lines_and_ctrl_c_ends_them() {
 #[test]
 fn in_a_pipe_the_demo_writes_a_line_a_second_and_the_verdict() {
     let text = piped(demo);
-    assert!((10..=21).contains(&seconds(&text)), "{text}");
+    assert_a_line_a_second(&text);
     let (_, after) = text.split_once("was killed with").expect("a daemon was killed");
     assert!(!after.contains(" 0.0/s"), "no bucket stands still once the workers are back: {text}");
     let killed = text.lines().position(|line| line.contains("was killed with kill -9; daemon 2 goes on"));
@@ -211,9 +238,8 @@ fn the_demo_of_budgets_shows_the_shares_the_flood_and_the_429() {
         told[2] |= text.contains("The provider answered 429") && text.contains("provider  0/s out");
         told[3] |= text.contains("without a burst") && text.contains("▇▇");
     };
-    let (code, text) = unless_excused(|| watch(demo_tree, 80, 24, look));
-    assert_eq!(code, 0, "{text}");
-    assert_eq!(told.into_inner(), [true; 4], "shares, flood, 429, and after it");
+    let text = watch_until(demo_tree, look, || *told.borrow() == [true; 4]);
+    assert_eq!(*told.borrow(), [true; 4], "shares, flood, 429, and after it");
     for promise in ["rate", "shares", "flood", "429", "nothing lost"] {
         assert!(text.contains(&format!("kept    {promise}: ")), "{promise}\n{text}");
     }
@@ -223,30 +249,39 @@ fn the_demo_of_budgets_shows_the_shares_the_flood_and_the_429() {
 fn in_a_pipe_the_demo_of_budgets_writes_a_line_a_second_and_the_verdict() {
     let text = piped(demo_tree);
     assert_eq!(text.matches("seconds   provider").count(), 1, "{text}");
-    assert!((12..=18).contains(&seconds(&text)), "{text}");
+    assert_a_line_a_second(&text);
     assert!(text.contains("1000 jobs at once are pushed for acme"), "{text}");
     assert!(text.contains("the provider answers 429"), "{text}");
 }
 
 #[test]
 fn when_the_second_daemon_does_not_go_on_the_demo_fails_and_says_why() {
-    let home = tempfile::tempdir().expect("a directory");
-    let mut terminal = Terminal::start(demo(home.path()), 80, 24);
-    eventually("the kill is announced", || terminal.text().contains("daemon 1 is killed with kill -9"));
-    let second = process(&terminal.text(), 2).expect("its process");
-    let stopped = Stopped::stop(second);
-    eventually("daemon 1 is dead", || terminal.text().contains("Daemon 1 is dead"));
-    let since = Instant::now();
-    while since.elapsed() < Duration::from_millis(1_500) {
-        std::thread::sleep(Duration::from_millis(50)); // the time for which nothing comes out
+    // A demo excuses what the machine itself stood still for. Where that was long it may be all of the pause: then once more.
+    for attempt in 1.. {
+        let home = tempfile::tempdir().expect("a directory");
+        let mut terminal = Terminal::start(demo(home.path()), 80, 24);
+        let says = |terminal: &Terminal, what: &str| terminal.text().contains(what);
+        eventually("the kill is announced", || {
+            says(&terminal, "daemon 1 is killed with kill -9") || says(&terminal, "Daemon 1 is dead")
+        });
+        let second = process(&terminal.text(), 2).expect("its process");
+        let stopped = Stopped::stop(second);
+        eventually("daemon 1 is dead", || says(&terminal, "Daemon 1 is dead"));
+        std::thread::sleep(Duration::from_millis(1_500)); // the time for which nothing comes out
+        drop(stopped);
+        let (code, text) = (terminal.end(), terminal.text());
+        let is_excused = !text.contains("BROKEN  kill -9: ") && text.contains("(machine stood still ");
+        if is_excused && attempt < 4 {
+            continue;
+        }
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("BROKEN  kill -9: delay at most ") && !text.contains("all promises kept"), "{text}");
+        assert!(text.contains("kept    nothing lost: "), "the jobs waited: {text}");
+        let broken = terminal.bytes().replace("\r\n", " ");
+        let what = ["dripd demo: broken: ", "kill -9: webhook: no job for "];
+        assert!(what.iter().all(|what| broken.contains(what)), "{broken}");
+        return;
     }
-    drop(stopped);
-    assert_eq!(terminal.end(), 1);
-    let text = terminal.text();
-    assert!(text.contains("BROKEN  kill -9: delay at most ") && !text.contains("all promises kept"), "{text}");
-    assert!(text.contains("kept    nothing lost: "), "the jobs waited: {text}");
-    let broken = terminal.bytes().replace("\r\n", " ");
-    assert!(broken.contains("dripd demo: broken: ") && broken.contains("kill -9: webhook: no job for "), "{broken}");
 }
 
 #[test]

@@ -155,14 +155,16 @@ fn lines_are_at_most_a_thousand_and_8_mib_and_one_that_is_too_large_is_named() {
     let mut most = lines(100, 83_885);
     most.resize(8 * 1_048_576, b'\n');
     assert_eq!(split("large", &most).0.json(200)["accepted"], 100);
-    most.push(b'\n');
-    let (answer, waiting) = split("larger", &most);
-    assert!(answer.problem(413).1.contains("8388608 bytes"));
-    assert_eq!(waiting, 0);
     let (answer, waiting) = split("line", &[b"1\n\n".to_vec(), lines(1, 100_001), b"4\n".to_vec()].concat());
     let (_, detail) = answer.problem(413);
     assert!(detail.contains("line 3 has 100001 bytes") && detail.contains("nothing was changed"), "{detail}");
     assert_eq!(waiting, 0);
+    most.push(b'\n');
+    let mut stream = door.connect();
+    // On a busy machine the door may not read all of what it has refused; its answer is there.
+    let _ = stream.write_all(&written(door.port, "POST /v1/buckets/larger/jobs?split=lines", &[LINES], &most, "close"));
+    assert!(next_answer(&mut stream).problem(413).1.contains("8388608 bytes"));
+    assert!(door.shell.case.waiting_is_empty("larger"));
 }
 
 #[test]
