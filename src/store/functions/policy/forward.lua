@@ -73,6 +73,18 @@ do
     return at, key and 0 or length, key, wanted, err
   end
 
+  -- newest: the job that was pushed last into the list `at`, or '' where that is not known.
+  -- holds: whether a job is in it, as far as is known.
+  -- cost   1 call, O(length) where it does not hold the job
+  function forward.newest(at)
+    local job = pcall_redis('LINDEX', at.to, at.push == 'LPUSH' and '0' or '-1')
+    return type(job) == 'string' and job or ''
+  end
+
+  function forward.holds(at, job)
+    return pcall_redis('LPOS', at.to, job, 'RANK', at.push == 'LPUSH' and '-1' or '1') ~= false
+  end
+
   -- send: a job goes into the list. Commands that may be refused come first, so that the job is in one place whatever
   -- fails. Replies a text, or an error having moved nothing.
   -- writes  the list, what registers it, what is notified      cost  1 to 3 calls

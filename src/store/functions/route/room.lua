@@ -44,7 +44,7 @@ do
   local BELIEVED_US = 100000 -- after so long a route is looked at again
   local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
   local MARKS = 16 -- marks of a list in one window, about
-  local MARKS_MOST = 64 -- where nobody asks for its age the window may be off
+  local MARKS_MOST = 20 -- and in all; each keeps a job, which may be large
   local SAMPLE_US = 1000000 -- how often the number of taken jobs is noted
   local PACE_US = 10000000 -- the pace of workers is measured over so long
 
@@ -126,11 +126,10 @@ do
   -- and where `asks`, because their last job is not in it. The number alone would not do where others push into it too.
   -- cost   where `asks`, a search of the list, one more for each mark that is dropped
   local function drop_taken(r, length, asks)
-    local marks, list, rank = r.marks, r.forward.to, r.forward.push == 'LPUSH' and '-1' or '1'
+    local marks = r.marks
     r.gone = max(r.gone, r.sent - length)
     while marks[1] do
-      local is_taken = marks[1].upto <= r.gone
-        or asks and pcall_redis('LPOS', list, marks[1].job, 'RANK', rank) == false
+      local is_taken = marks[1].upto <= r.gone or asks and not forward.holds(r.forward, marks[1].job)
       if not is_taken then return end
       r.gone = max(r.gone, table.remove(marks, 1).upto)
     end
@@ -204,8 +203,7 @@ do
 
   -- expect_unknown: another server may have sent what is in a list: it counts as just sent.
   local function expect_unknown(ctx, r, at, length)
-    local newest = length > 0 and pcall_redis('LINDEX', at.to, at.push == 'LPUSH' and '0' or '-1')
-    r.marks, r.gone, r.job = r.marks or {}, r.sent - length, not is_error(newest) and newest or ''
+    r.marks, r.gone, r.job = r.marks or {}, r.sent - length, length > 0 and forward.newest(at)
     if length > 0 then mark(ctx, r, 0) end
   end
 
