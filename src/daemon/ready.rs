@@ -63,11 +63,20 @@ impl Connection {
         if record_deferred {
             primary = primary.only(|number| number != AUTHORITY);
         }
-        if self.progress.logged().is_none() {
-            self.progress.set_logged(self.partitions.last_event().await?);
-        }
+        self.note_last_changes(&primary).await?;
         self.drain_once(&primary).await?;
         Ok(PreparedServer { primary, server, is_current, record_deferred })
+    }
+
+    /// Note the last change that was made in each partition of a server: the log tells of those that follow.
+    async fn note_last_changes(&self, primary: &Primary) -> Result<(), StoreError> {
+        for mut store in primary.each() {
+            match store.last_event().await {
+                Err(why) if why.is_retryable() => {} // the log begins when that partition can be asked
+                last => self.progress.begin_log(store.keys().number(), last?),
+            }
+        }
+        Ok(())
     }
 
     /// Let out what has become due in each partition of a server, before its pacers begin.

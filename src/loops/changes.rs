@@ -60,7 +60,7 @@ impl Changes {
 
     /// Log one page of changes. Replies how many there were.
     async fn log_page(&mut self) -> Result<usize, StoreError> {
-        let mut logged = self.progress.logged().unwrap_or_default();
+        let mut logged = self.progress.logged();
         let events = self.partitions.events_after(&mut logged, MAX_EVENTS).await?;
         for event in &events {
             let text = |name: &str| event.fields.get(name).map(String::as_str);

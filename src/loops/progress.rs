@@ -43,7 +43,7 @@ struct Inner {
     /// The partitions in which another daemon comes first, and does the work.
     standby: BTreeSet<u8>,
     /// The last changes that the log told of. `None`: the loop has not looked yet.
-    logged: Option<EventsAt>,
+    logged: EventsAt,
     /// How often a connection was made that serves.
     sessions: u64,
 }
@@ -216,13 +216,18 @@ impl Progress {
     }
 
     /// Up to where the log told of changes.
-    pub fn logged(&self) -> Option<EventsAt> {
+    pub fn logged(&self) -> EventsAt {
         self.inner().logged.clone()
     }
 
     /// The log told of the changes up to here.
     pub fn set_logged(&self, at: EventsAt) {
-        self.inner().logged = Some(at);
+        self.inner().logged = at;
+    }
+
+    /// The log tells of the changes of a partition that follow the one of this id, unless it told of some before.
+    pub fn begin_log(&self, number: u8, id: String) {
+        self.inner().logged.begin(number, id);
     }
 
     /// Whether a pacer should have moved by now and has not.

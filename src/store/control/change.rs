@@ -186,11 +186,6 @@ impl Partitions {
         Ok(sums)
     }
 
-    /// Where a look at what was changed goes on: behind the last change of now.
-    pub async fn last_event(&mut self) -> Result<EventsAt, StoreError> {
-        Ok(self.last_events(1).await?.1)
-    }
-
     /// Changes that were made since, at most so many of each partition, by their time; `at` moves on.
     pub async fn events_after(&mut self, at: &mut EventsAt, most: usize) -> Result<Vec<Event>, StoreError> {
         let after = &*at;
@@ -230,6 +225,15 @@ impl Partitions {
 /// Up to which change of each partition one has looked; one that could not be reached so far begins when it can.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventsAt(Vec<Option<String>>);
+
+impl EventsAt {
+    /// Begin behind this change of a partition, unless one has looked there before.
+    pub fn begin(&mut self, number: u8, id: String) {
+        let number = usize::from(number);
+        self.0.resize(self.0.len().max(number + 1), None);
+        self.0[number].get_or_insert(id);
+    }
+}
 
 /// The id before that of any change.
 const BEFORE_ALL: &str = "0-0";
@@ -277,6 +281,15 @@ impl Store {
         let mut command = redis::cmd("XRANGE");
         command.arg(self.keys().events()).arg(format!("({id}")).arg("+").arg("COUNT").arg(most);
         self.events("XRANGE", &command).await
+    }
+
+    /// The id of the last change that was made.
+    ///
+    /// # Errors
+    ///
+    /// The call fails.
+    pub async fn last_event(&mut self) -> Result<String, StoreError> {
+        Ok(self.last_events(1).await?.pop().map_or_else(|| BEFORE_ALL.to_owned(), |event| event.id))
     }
 
     async fn last_events(&mut self, most: usize) -> Result<Vec<Event>, StoreError> {

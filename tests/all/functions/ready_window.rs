@@ -431,6 +431,55 @@ fn a_list_that_is_looked_at_once_a_second_is_known_to_be_old_all_the_same() {
 }
 
 #[test]
+fn a_list_in_which_others_always_have_the_same_jobs_holds_nobody_whose_jobs_are_taken() {
+    let key = format!("ready-window-same-{}", std::process::id());
+    let mut case = Case::with(&format!(
+        "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '10/s'\ncapacity = 1000\nroute = 'out'\n[limits]\nready_window = '250ms'\n"
+    ));
+    let refill = |case: &mut Case| {
+        let _: Vec<String> = case.cmd(&["RPOP", &key, "40"]);
+        let _: i64 =
+            case.cmd(&["EVAL", "for i = 1, 30 do redis.call('LPUSH', KEYS[1], 'ping') end return 30", "1", &key]);
+    };
+    refill(&mut case);
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
+    let mut left = 0;
+    for n in 0..100 {
+        left += case.drain_at(T0 + n * 10 * MS).dispatched;
+        refill(&mut case);
+        assert_eq!(case.routes(T0 + n * 10 * MS)[0].age_us, 0, "who looks changes nothing");
+    }
+    assert_eq!(left, 10);
+    let _: i64 = case.cmd(&["DEL", &key]);
+    audit(&mut case);
+}
+
+#[test]
+fn a_list_whose_other_key_holds_something_else_for_a_while_is_as_old_as_before() {
+    let (key, other) =
+        (format!("ready-window-blink-{}", std::process::id()), format!("ready-window-told-{}", std::process::id()));
+    let mut case = Case::with(&format!(
+        "[[route]]\nname = 'out'\nto = '{key}'\nnotify = '{other}'\n[defaults]\nrate = '10/s'\ncapacity = 1000\nroute = 'out'\n[limits]\n\
+         ready_window = '250ms'\n"
+    ));
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 100]);
+    let drains = |case: &mut Case, since: u64| (0..15).for_each(|n| _ = case.drain_at(since + n * 20 * MS));
+    for n in 0..4 {
+        drains(&mut case, T0 + n * S);
+        let _: String = case.cmd(&["SET", &other, "x"]);
+        drains(&mut case, T0 + n * S + 300 * MS);
+        assert_eq!(case.routes(T0 + n * S + 600 * MS).len(), 1);
+        let _: i64 = case.cmd(&["DEL", &other]);
+    }
+    let there: i64 = case.cmd(&["LLEN", &key]);
+    assert!((1..=4).contains(&there), "{there} in the list, of which a window lets out 1 + ⌊270 / 100⌋");
+    let _: i64 = case.cmd(&["DEL", &key, &other]);
+    audit(&mut case);
+}
+
+#[test]
 fn a_list_that_others_push_into_as_well_keeps_the_age_of_the_jobs_that_were_sent() {
     // The same job again and again cannot be told from the one before it: it counts as older than it is, never as younger.
     for is_same in [false, true] {

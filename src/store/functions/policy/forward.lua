@@ -73,16 +73,18 @@ do
     return at, key and 0 or length, key, wanted, err
   end
 
-  -- newest: the job that was pushed last into the list `at`, or '' where that is not known.
-  -- holds: whether a job is in it, as far as is known.
-  -- cost   1 call, O(length) where it does not hold the job
-  function forward.newest(at)
-    local job = pcall_redis('LINDEX', at.to, at.push == 'LPUSH' and '0' or '-1')
-    return type(job) == 'string' and job or ''
+  -- count_of: how often a job is in the list `at`, up to 2. 0 where that may not be asked, and then also the error.
+  -- newest: the job that was pushed last into it, where no other is the same; else false.
+  -- reads   the list      writes  nothing      cost  1 and 2 calls, O(length)
+  function forward.count_of(at, job)
+    local found = pcall_redis('LPOS', at.to, job, 'RANK', at.push == 'LPUSH' and '-1' or '1', 'COUNT', '2')
+    local err = is_error(found)
+    return err and 0 or #found, err
   end
 
-  function forward.holds(at, job)
-    return pcall_redis('LPOS', at.to, job, 'RANK', at.push == 'LPUSH' and '-1' or '1') ~= false
+  function forward.newest(at)
+    local job = pcall_redis('LINDEX', at.to, at.push == 'LPUSH' and '0' or '-1')
+    return type(job) == 'string' and forward.count_of(at, job) == 1 and job
   end
 
   -- send: a job goes into the list. Commands that may be refused come first, so that the job is in one place whatever

@@ -27,6 +27,7 @@
 --   that
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
 --   sent (`mark`), and the job that was sent last
+--   is_shared              of a list: others push into it too
 --   lefts, turned_us       when buckets that are held again and again had their last turn (`rank_of`), and when any was
 --   last held; `lefts` is forgotten where none was for a second
 --   ranks                  in a call: the ranks of the held buckets that have their turns in it
@@ -43,16 +44,17 @@ do
   local ANEW_US = 1000000 -- after so long without a held bucket the limit starts anew
   local BELIEVED_US = 100000 -- after so long a route is looked at again
   local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
-  local MARKS = 16 -- marks of a list in one window, about
-  local MARKS_MOST = 20 -- and in all; each keeps a job, which may be large
+  local MARKS = 8 -- marks of a list in one window, about
+  local MARKS_MOST = 10 -- and in all: each keeps a job, which may be large
+  local SEARCH_MOST = 100000 -- jobs are looked for in lists up to this length: it takes 1 ms or so
   local SAMPLE_US = 1000000 -- how often the number of taken jobs is noted
   local PACE_US = 10000000 -- the pace of workers is measured over so long
 
   local function new(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
-      limit = START, cut_us = -huge,
-      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, gone = 0, marks = nil, job = nil,
+      limit = START, cut_us = -huge, held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil,
+      gone = 0, marks = nil, job = nil, is_shared = false,
       lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
@@ -111,7 +113,7 @@ do
   end
 
   -- mark: note that jobs were sent to a list now: `upto` are sent by then, the last of them is `job`, and they left at
-  -- `at`, or a sixteenth of a window later.
+  -- `at`, or an eighth of a window later.
   local function mark(ctx, r, window)
     local marks = r.marks
     local last = marks[#marks]
@@ -122,25 +124,37 @@ do
     last.upto, last.job = r.sent, r.job
   end
 
-  -- drop_taken: drop the marks of jobs that have been taken from a list of this length: by the number of jobs in it,
-  -- and where `asks`, because their last job is not in it. The number alone would not do where others push into it too.
-  -- cost   where `asks`, a search of the list, one more for each mark that is dropped
-  local function drop_taken(r, length, asks)
-    local marks = r.marks
-    r.gone = max(r.gone, r.sent - length)
-    while marks[1] do
-      local is_taken = marks[1].upto <= r.gone or asks and not forward.holds(r.forward, marks[1].job)
-      if not is_taken then return end
-      r.gone = max(r.gone, table.remove(marks, 1).upto)
+  -- search: the number of marks whose last job is not in a list any more, found by bisection: jobs are taken in order.
+  -- One whose job is not known, or may not be looked for, counts as taken.
+  local function search(ctx, r)
+    local low, high = 1, #r.marks + 1 -- the first mark that is there is between
+    while low < high do
+      local middle = floor((low + high) / 2)
+      local job, count, err = r.marks[middle].job, 0, nil
+      if job then count, err = forward.count_of(r.forward, job) end
+      if err then note(ctx, 'refused', r.stream, err) end
+      if count > 0 then high = middle else low = middle + 1 end
     end
+    return low - 1
   end
 
-  -- age_of_list: the age of a list of this length, and how many sent jobs are in it, as far as is known.
+  -- drop_taken: drop the marks of jobs that have been taken from a list of this length: by the number of jobs in it,
+  -- and where `asks`, because their last job is not in it. The number alone would not do where others push into it too.
+  -- cost   where `asks`, up to 4 searches of the list
+  local function drop_taken(ctx, r, length, asks)
+    local marks, taken = r.marks, 0
+    r.gone = max(r.gone, r.sent - length)
+    while marks[1] and marks[1].upto <= r.gone do table.remove(marks, 1) end
+    if asks and length <= SEARCH_MOST then taken = search(ctx, r) end
+    for _ = 1, taken do r.gone = max(r.gone, table.remove(marks, 1).upto) end
+  end
+
+  -- age_of_list: the age of a list of this length, and how many jobs in it are known to be sent by this server.
   function room.age_of_list(ctx, name, length)
     local r = ctx.memory.rooms[name]
-    if not r or not r.marks then return 0, length end
-    drop_taken(r, length, true)
-    return r.marks[1] and max(0, ctx.now - r.marks[1].at) or 0, r.sent - r.gone
+    if not r or not r.marks then return 0, 0 end
+    drop_taken(ctx, r, length, room.window_of(ctx, name))
+    return r.marks[1] and max(0, ctx.now - r.marks[1].at) or 0, r.sent - max(r.gone, 0)
   end
 
   -- ---- looking ----
@@ -173,7 +187,7 @@ do
   -- limit_of: the limit of a route now.
   function room.limit_of(ctx, name)
     local r = ctx.memory.rooms[name]
-    if not room.window_of(ctx, name) then return ctx.limits.max_ready end
+    if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
     local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
     return min(is_known and r.limit or START, ctx.limits.max_ready)
   end
@@ -195,38 +209,40 @@ do
       elseif is_held_look and undelivered == 0 and r.limit < most then
         r.limit, r.doubled = min(2 * r.limit, most), true
       end
-      most = age > window and 0 or min(r.limit, most)
+      most = age > window and 0 or r.is_shared and most or min(r.limit, most)
     end
     r.left = most - undelivered
-    taken_by(ctx, r, undelivered)
   end
 
-  -- expect_unknown: another server may have sent what is in a list: it counts as just sent.
-  local function expect_unknown(ctx, r, at, length)
-    r.marks, r.gone, r.job = r.marks or {}, r.sent - length, length > 0 and forward.newest(at)
-    if length > 0 then mark(ctx, r, 0) end
-  end
-
-  -- look_at_list: look at a route that forwards. What others push into its list counts for limits.max_ready, and by the
-  -- time for which it keeps the sent jobs waiting.
+  -- look_at_list: look at a route that forwards. What a server finds in its list when it begins to send counts as just
+  -- sent. What others push counts for limits.max_ready, and by the time for which it keeps the sent jobs waiting: the
+  -- limit of sent jobs does not apply beside it.
   local function look_at_list(ctx, name, r, is_held_look)
     local at, length, key, _, err = forward.look(r.entry, ctx.k)
     local window, most = room.window_of(ctx, name), ctx.limits.max_ready
     r.stream, r.forward, r.length = at.to, at, length
-    if not r.marks or r.looked_us < ctx.memory.trusted_us then expect_unknown(ctx, r, at, length) end
-    drop_taken(r, length, false)
-    local first = r.marks[1]
-    local is_over = first and window and (ctx.now - first.at > window or r.sent - r.gone >= r.limit or is_held_look)
-    if is_over and length < most then drop_taken(r, length, true) end
-    first = r.marks[1]
-    if first then first.at = min(first.at, ctx.now) end -- the clock stepped back
-    r.since_us = first and first.at or ctx.now
-    learn(ctx, name, r, r.sent - r.gone, is_held_look)
-    r.left = min(r.left, most - length)
     if key then
       r.left, r.doubled = 0, false
-      note(ctx, 'wrong-type', key, err)
+      return note(ctx, 'wrong-type', key, err)
     end
+    if not r.marks then
+      r.marks, r.gone = {}, r.sent - length
+      if length > 0 then
+        r.job = forward.newest(at)
+        mark(ctx, r, 0)
+      end
+    end
+    drop_taken(ctx, r, length, false)
+    local first = r.marks[1]
+    local asks = first and window and (ctx.now - first.at > window or r.sent - r.gone >= r.limit or is_held_look)
+    if asks and length < most then drop_taken(ctx, r, length, true) end
+    first = r.marks[1]
+    if first then first.at = min(first.at, ctx.now) end -- the clock stepped back
+    r.since_us, r.is_shared = first and first.at or ctx.now, length > r.sent - r.gone
+    learn(ctx, name, r, r.sent - r.gone, is_held_look)
+    taken_by(ctx, r, r.sent - max(r.gone, 0))
+    r.left = min(r.left, most - length)
+    if r.left <= 0 and length >= most then r.doubled = false end
   end
 
   -- make_stream: create a stream that is missing; an empty one exists. Replies an error, or nil.
@@ -255,6 +271,7 @@ do
     if undelivered == 0 then r.since_us = ctx.now end
     r.base = length - r.sent
     learn(ctx, name, r, undelivered, is_held_look)
+    taken_by(ctx, r, undelivered)
   end
 
   -- look: look at a route; `length` is that of its stream, or an error.

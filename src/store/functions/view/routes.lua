@@ -24,11 +24,12 @@ do
   -- now: the figures of a route, given the reply of `route.look`.
   -- reply  { age_us of its oldest undelivered job, 0: there is none; window_us, nil: it is off; limit; held: buckets;
   --          taken, over_us: so many jobs were taken in so long, both nil where that is not known; sent: undelivered
-  --          jobs, of a list without those that others pushed, as far as is known }
+  --          jobs, of a list those that this server sent }
   function routes.now(ctx, name, found)
     local age_us, sent = 0, found.ready
     if found.to then
-      age_us, sent = room.age_of_list(ctx, name, found.ready)
+      sent = 0
+      if not found.wrong then age_us, sent = room.age_of_list(ctx, name, found.ready) end
     elseif found.oldest then
       age_us = room.age_of_stream(ctx, name, found.oldest, found.group)
     end
