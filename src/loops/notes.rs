@@ -71,6 +71,11 @@ fn words(kind: &NoteKind) -> (&str, &'static str) {
             "an entry was deleted while a worker held it",
             "nothing of it is left to take back; a worker finishes a job by acknowledging it, never with XDEL or XTRIM",
         ),
+        NoteKind::NotSearched => (
+            "a list may not be searched",
+            "where others push into it too nobody knows how old its jobs are, and only max_ready holds buckets back; \
+             print the rights of `dripd acl` anew",
+        ),
         NoteKind::Skipped => (
             "the group `workers` of a ready stream was moved past jobs that no worker had read",
             "they went back into their buckets; do not use XGROUP SETID on ready streams",

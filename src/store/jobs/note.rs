@@ -32,6 +32,8 @@ pub enum NoteKind {
     Raised,
     /// An entry was deleted while a worker held it.
     Vanished,
+    /// The list of a route may not be searched for jobs.
+    NotSearched,
     /// The group of a route was moved past entries that no worker had read.
     Skipped,
     /// Something was stored by a newer version.

@@ -170,6 +170,22 @@ fn a_daemon_with_the_rights_that_are_printed_forwards_and_an_observer_sees_it() 
 }
 
 #[test]
+fn where_a_list_may_not_be_searched_that_is_said_and_only_max_ready_holds_its_buckets() {
+    let server = crate::rig::Server::start(&[]);
+    let toml = "[[route]]\nname = 'out'\nto = 'l'\n[defaults]\nrate = '10/s'\nroute = 'out'\n[limits]\nready_window = '250ms'\n";
+    let mut case = Case::on(&server, toml);
+    let _: String = case.cmd(&["ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-lpos"]);
+    let _: String = case.cmd(&["AUTH", "old", "secret"]);
+    case.lpush("a", &["1", "2", "3"]);
+    assert_eq!(case.wake_at(T0, &["a"]).dispatched, 1);
+    let _: i64 = case.cmd(&["LPUSH", "l", "theirs"]);
+    let reply: Vec<redis::Value> = case.fcall("drip__drain", &["schedule"], &[(T0 + 500 * MS).to_string()]);
+    let notes: Vec<String> = redis::from_redis_value(reply[6].clone()).expect("texts");
+    assert_eq!((notes[0].as_str(), notes[1].as_str()), ("not-searched", "l"));
+    assert_eq!(list(&mut case, "l"), ["2", "theirs", "1"]);
+}
+
+#[test]
 fn what_is_forwarded_has_no_lease_no_second_try_and_takes_no_slot() {
     let text = "[[route]]\nname = 'out'\nto = 'L'\n[[budget]]\nmatch = 'p'\nconcurrency = 1\n[defaults]\nrate = '1000/s'\nconcurrency = 1\n\
                 ordered = true\nwithin = 'p'\n[[bucket]]\nmatch = 'f'\nroute = 'out'\n[[bucket]]\nmatch = 'o'\n";

@@ -132,7 +132,7 @@ do
       local middle = floor((low + high) / 2)
       local job, count, err = r.marks[middle].job, 0, nil
       if job then count, err = forward.count_of(r.forward, job) end
-      if err then note(ctx, 'refused', r.stream, err) end
+      if err then note(ctx, 'not-searched', r.stream, err) end
       if count > 0 then high = middle else low = middle + 1 end
     end
     return low - 1
