@@ -94,7 +94,7 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     let (code, _, err) = cluster.shell.run(&["push", bucket, "x"]);
     assert_eq!(code, 75, "{err}");
     assert!(err.contains("try again"), "{err}");
-    let later = (0..).map(|n| format!("later-{n}")).find(|name| cluster.number_of(name) == number).expect("one");
+    let later = (0..1_000).map(|n| format!("later-{n}")).find(|name| cluster.number_of(name) == number).expect("one");
     let submit = ["push", &later, "x", "--id", "one"];
     assert_eq!(cluster.shell.run(&submit).0, 75);
     let waits = cluster.shell.spawn(&[&submit[..], &["--wait"]].concat());
