@@ -42,7 +42,7 @@ struct Inner {
     alive: BTreeMap<u8, Alive>,
     /// The partitions in which another daemon comes first, and does the work.
     standby: BTreeSet<u8>,
-    /// The last changes that the log told of. `None`: the loop has not looked yet.
+    /// The last changes that the log told of.
     logged: EventsAt,
     /// How often a connection was made that serves.
     sessions: u64,
@@ -222,7 +222,7 @@ impl Progress {
 
     /// The log told of the changes up to here.
     pub fn set_logged(&self, at: EventsAt) {
-        self.inner().logged = at;
+        self.inner().logged.go_on(at);
     }
 
     /// The log tells of the changes of a partition that follow the one of this id, unless it told of some before.

@@ -233,6 +233,14 @@ impl EventsAt {
         self.0.resize(self.0.len().max(number + 1), None);
         self.0[number].get_or_insert(id);
     }
+
+    /// Take over how far another one has looked, of each partition that it has looked at.
+    pub fn go_on(&mut self, other: Self) {
+        self.0.resize(self.0.len().max(other.0.len()), None);
+        for (at, other) in self.0.iter_mut().zip(other.0) {
+            *at = other.or(at.take());
+        }
+    }
 }
 
 /// The id before that of any change.

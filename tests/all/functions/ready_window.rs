@@ -436,23 +436,41 @@ fn a_list_in_which_others_always_have_the_same_jobs_holds_nobody_whose_jobs_are_
     let mut case = Case::with(&format!(
         "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '10/s'\ncapacity = 1000\nroute = 'out'\n[limits]\nready_window = '250ms'\n"
     ));
-    let refill = |case: &mut Case| {
-        let _: Vec<String> = case.cmd(&["RPOP", &key, "40"]);
-        let _: i64 =
-            case.cmd(&["EVAL", "for i = 1, 30 do redis.call('LPUSH', KEYS[1], 'ping') end return 30", "1", &key]);
+    let refill = |case: &mut Case, n: u64| {
+        let _: Option<Vec<String>> = case.cmd(&["RPOP", &key, "60"]);
+        let pings = "for i = 1, ARGV[1] do redis.call('LPUSH', KEYS[1], 'ping') end return 1";
+        let _: i64 = case.cmd(&["EVAL", pings, "1", &key, &(30 + n % 7).to_string()]);
     };
-    refill(&mut case);
+    refill(&mut case, 0);
     case.settle_at(T0);
     case.push_at(T0, "b", &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
     let mut left = 0;
     for n in 0..100 {
         left += case.drain_at(T0 + n * 10 * MS).dispatched;
-        refill(&mut case);
-        assert_eq!(case.routes(T0 + n * 10 * MS)[0].age_us, 0, "who looks changes nothing");
+        refill(&mut case, n);
+        assert!(case.routes(T0 + n * 10 * MS)[0].age_us < 250 * MS, "who looks changes nothing");
     }
     assert_eq!(left, 10);
     let _: i64 = case.cmd(&["DEL", &key]);
     audit(&mut case);
+}
+
+#[test]
+fn a_list_that_only_one_pushes_into_keeps_its_age_where_nobody_may_search_it() {
+    let server = Server::start(&[]);
+    let toml = "[[route]]\nname = 'out'\nto = 'l'\n[defaults]\nrate = '100/s'\ncapacity = 1000\nroute = 'out'\n[limits]\nready_window = '250ms'\n";
+    let mut case = Case::on(&server, toml);
+    let _: String = case.cmd(&["ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-lpos"]);
+    let _: String = case.cmd(&["AUTH", "old", "secret"]);
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 500]);
+    for n in 0..200 {
+        case.drain_at(T0 + n * 10 * MS);
+        assert_eq!(case.routes(T0 + n * 10 * MS).len(), 1);
+    }
+    assert!(case.cmd::<i64>(&["LLEN", "l"]) <= 28, "1 + ⌊270 / 10⌋");
+    let route = &case.routes(T0 + 2 * S)[0];
+    assert!(route.age_us >= S && route.held == 1, "{} us", route.age_us);
 }
 
 #[test]

@@ -162,6 +162,7 @@ do
   --                 alone
   --   'no-budget'   no job may leave a bucket, because its chain cannot be resolved (detail: why)
   --   'skipped'     an entry that its group never delivered was taken back
+  --   'not-searched'  a list that others push into too may not be searched (detail: why)
   function context.note(ctx, kind, subject, detail)
     if not ctx.notes then ctx.notes = {} end
     local noted = ctx.notes[kind]

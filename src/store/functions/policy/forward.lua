@@ -73,13 +73,13 @@ do
     return at, key and 0 or length, key, wanted, err
   end
 
-  -- count_of: how often a job is in the list `at`, up to 2. 0 where that may not be asked, and then also the error.
+  -- count_of: how often a job is in the list `at`, up to 2; or nil and the error, where that may not be asked.
   -- newest: the job that was pushed last into it, where no other is the same; else false.
   -- reads   the list      writes  nothing      cost  1 and 2 calls, O(length)
   function forward.count_of(at, job)
     local found = pcall_redis('LPOS', at.to, job, 'RANK', at.push == 'LPUSH' and '-1' or '1', 'COUNT', '2')
     local err = is_error(found)
-    return err and 0 or #found, err
+    return not err and #found or nil, err
   end
 
   function forward.newest(at)

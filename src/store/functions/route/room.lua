@@ -27,7 +27,7 @@
 --   that
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
 --   sent (`mark`), and the job that was sent last
---   is_shared              of a list: others push into it too
+--   is_shared              of a list: others push into it too, as its length shows, and it was not empty since
 --   lefts, turned_us       when buckets that are held again and again had their last turn (`rank_of`), and when any was
 --   last held; `lefts` is forgotten where none was for a second
 --   ranks                  in a call: the ranks of the held buckets that have their turns in it
@@ -124,37 +124,42 @@ do
     last.upto, last.job = r.sent, r.job
   end
 
-  -- search: the number of marks whose last job is not in a list any more, found by bisection: jobs are taken in order.
-  -- One whose job is not known, or may not be looked for, counts as taken.
-  local function search(ctx, r)
-    local low, high = 1, #r.marks + 1 -- the first mark that is there is between
+  -- search: how many marks are of jobs that are not in a list any more, where `known` are; found by bisection, as jobs
+  -- are taken in order. Where a job is not known, or may not be looked for, the number of jobs in the list is all that
+  -- is known, and where others push into it too that tells nothing: it counts as taken.
+  local function search(ctx, r, known)
+    local low, high = known + 1, #r.marks + 1 -- the first mark that is there is between
     while low < high do
       local middle = floor((low + high) / 2)
-      local job, count, err = r.marks[middle].job, 0, nil
+      local job, count, err = r.marks[middle].job, nil, nil
       if job then count, err = forward.count_of(r.forward, job) end
-      if err then note(ctx, 'not-searched', r.stream, err) end
-      if count > 0 then high = middle else low = middle + 1 end
+      if err and r.is_shared then note(ctx, 'not-searched', r.stream, err) end
+      local is_there = not r.is_shared
+      if count then is_there = count > 0 end
+      if is_there then high = middle else low = middle + 1 end
     end
     return low - 1
   end
 
-  -- drop_taken: drop the marks of jobs that have been taken from a list of this length: by the number of jobs in it,
-  -- and where `asks`, because their last job is not in it. The number alone would not do where others push into it too.
+  -- taken_of: how many marks, and how many of the sent jobs, have certainly been taken from a list of this length: by
+  -- the number of jobs in it, and where `asks`, because they are not in it. Changes nothing.
   -- cost   where `asks`, up to 4 searches of the list
-  local function drop_taken(ctx, r, length, asks)
-    local marks, taken = r.marks, 0
-    r.gone = max(r.gone, r.sent - length)
-    while marks[1] and marks[1].upto <= r.gone do table.remove(marks, 1) end
-    if asks and length <= SEARCH_MOST then taken = search(ctx, r) end
-    for _ = 1, taken do r.gone = max(r.gone, table.remove(marks, 1).upto) end
+  local function taken_of(ctx, r, length, asks)
+    local marks, gone, taken = r.marks, max(r.gone, r.sent - length), 0
+    while marks[taken + 1] and marks[taken + 1].upto <= gone do taken = taken + 1 end
+    if asks and marks[taken + 1] and length <= SEARCH_MOST then taken = search(ctx, r, taken) end
+    return taken, taken > 0 and max(gone, marks[taken].upto) or gone
   end
 
-  -- age_of_list: the age of a list of this length, and how many jobs in it are known to be sent by this server.
-  function room.age_of_list(ctx, name, length)
+  -- age_of_list: of a list: its age, how many of the jobs in it this server sent, and how many it has not seen taken, as
+  -- far as is known; `length` is nil where it cannot be read.
+  function room.age_of_list(ctx, name, list, length)
     local r = ctx.memory.rooms[name]
-    if not r or not r.marks then return 0, 0 end
-    drop_taken(ctx, r, length, room.window_of(ctx, name))
-    return r.marks[1] and max(0, ctx.now - r.marks[1].at) or 0, r.sent - max(r.gone, 0)
+    if not r or not r.marks or r.forward.to ~= list then return 0, 0, nil end
+    local taken, gone = 0, r.gone
+    if length then taken, gone = taken_of(ctx, r, length, true) end
+    local first = length and r.marks[taken + 1]
+    return first and max(0, ctx.now - first.at) or 0, r.sent - max(gone, 0), r.sent - gone
   end
 
   -- ---- looking ----
@@ -181,7 +186,9 @@ do
       if samples[i].at <= last.at - PACE_US then first = samples[i] end
     end
     if not first or last.at - first.at < SAMPLE_US then return nil end
-    return max(0, last.taken - first.taken), last.at - first.at
+    local taken = max(0, last.taken - first.taken)
+    if taken == 0 and r.is_shared then return nil end -- they may have taken jobs of others
+    return taken, last.at - first.at
   end
 
   -- limit_of: the limit of a route now.
@@ -232,15 +239,18 @@ do
         mark(ctx, r, 0)
       end
     end
-    drop_taken(ctx, r, length, false)
-    local first = r.marks[1]
-    local asks = first and window and (ctx.now - first.at > window or r.sent - r.gone >= r.limit or is_held_look)
-    if asks and length < most then drop_taken(ctx, r, length, true) end
-    first = r.marks[1]
-    if first then first.at = min(first.at, ctx.now) end -- the clock stepped back
-    r.since_us, r.is_shared = first and first.at or ctx.now, length > r.sent - r.gone
+    if length == 0 then r.is_shared = false elseif r.sent - length < r.gone then r.is_shared = true end
+    local marks, taken = r.marks, nil
+    taken, r.gone = taken_of(ctx, r, length, false)
+    local first, is_full = marks[taken + 1], not r.is_shared and r.sent - r.gone >= r.limit
+    if first and window and length < most and (ctx.now - first.at > window or is_full or is_held_look) then
+      taken, r.gone = taken_of(ctx, r, length, true)
+    end
+    for _ = 1, taken do table.remove(marks, 1) end
+    for _, one in ipairs(marks) do one.at = min(one.at, ctx.now) end -- where the clock stepped back
+    r.since_us = marks[1] and marks[1].at or ctx.now
     learn(ctx, name, r, r.sent - r.gone, is_held_look)
-    taken_by(ctx, r, r.sent - max(r.gone, 0))
+    taken_by(ctx, r, r.sent - r.gone)
     r.left = min(r.left, most - length)
     if r.left <= 0 and length >= most then r.doubled = false end
   end

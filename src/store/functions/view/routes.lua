@@ -26,14 +26,13 @@ do
   --          taken, over_us: so many jobs were taken in so long, both nil where that is not known; sent: undelivered
   --          jobs, of a list those that this server sent }
   function routes.now(ctx, name, found)
-    local age_us, sent = 0, found.ready
+    local age_us, sent, undelivered = 0, found.ready, found.ready
     if found.to then
-      sent = 0
-      if not found.wrong then age_us, sent = room.age_of_list(ctx, name, found.ready) end
+      age_us, sent, undelivered = room.age_of_list(ctx, name, found.to, not found.wrong and found.ready or nil)
     elseif found.oldest then
       age_us = room.age_of_stream(ctx, name, found.oldest, found.group)
     end
-    local taken, over_us = room.pace_of(ctx, name, sent)
+    local taken, over_us = room.pace_of(ctx, name, undelivered)
     return {
       age_us = age_us, window_us = room.window_of(ctx, name), limit = room.limit_of(ctx, name),
       held = waiting.held(ctx, name), taken = taken, over_us = over_us, sent = sent,
