@@ -151,8 +151,8 @@ do
     return taken, taken > 0 and max(gone, marks[taken].upto) or gone
   end
 
-  -- age_of_list: its age, how many of the jobs in the list this server sent, and how many it has not seen taken (nil: not
-  -- known); `length` is nil where it cannot be read.
+  -- age_of_list: its age, how many of the jobs in the list this server sent, and how many it has not seen taken (nil:
+  -- not known); `length` is nil where it cannot be read.
   function room.age_of_list(ctx, name, list, length)
     local r = ctx.memory.rooms[name]
     if not r or not r.marks or r.forward.to ~= list then return 0, 0, nil end
