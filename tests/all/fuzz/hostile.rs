@@ -155,6 +155,9 @@ fn suffer(trick: &Trick) -> Option<String> {
     };
     let commands: Vec<_> =
         [&["status"][..], &["push", "a", "x"], &["explain", "a"]].iter().map(|args| start(args)).collect();
+    // A process that is about to become the daemon still has the memory of this one.
+    let name = format!("/proc/{}/comm", daemon.child.id());
+    eventually("the daemon runs", || std::fs::read_to_string(&name).is_ok_and(|name| name.trim() == "dripd"));
     eventually("the daemon asks", || hostile.asked.load(Ordering::Relaxed) > 0);
     let since = Instant::now();
     let (mut most_kb, mut ended) = (0, None);
