@@ -124,9 +124,9 @@ do
     last.upto, last.job = r.sent, r.job
   end
 
-  -- search: how many marks are of jobs that are not in a list any more, where `known` are; found by bisection, as jobs
-  -- are taken in order. Where a job is not known, or may not be looked for, the number of jobs in the list is all that
-  -- is known, and where others push into it too that tells nothing: it counts as taken.
+  -- search: how many marks have a last job that is not in the list any more; of the first `known` that is known. Jobs
+  -- are taken in order, so this is a bisection. A job that is not known, or may not be looked for, counts as taken only
+  -- where others push into the list too: elsewhere the number of jobs in it tells all.
   local function search(ctx, r, known)
     local low, high = known + 1, #r.marks + 1 -- the first mark that is there is between
     while low < high do
