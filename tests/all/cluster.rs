@@ -13,10 +13,9 @@ pub const SLOTS: u16 = 16_384;
 /// How many primaries the clusters of these tests begin with.
 pub const PRIMARIES: u16 = 3;
 
-/// After how long without a word a node is taken for dead: where nobody is to take its place not so soon, for a busy machine may stand still
+/// After how long without a word a node without replicas is taken for dead: not soon, for a busy machine may stand still
 /// for seconds, and then the nodes would lose each other.
 const PATIENCE: Duration = Duration::from_secs(5);
-const PATIENCE_WITH_REPLICAS: Duration = Duration::from_secs(1);
 
 /// What makes a server a node. Its bus has a port that nobody listened on a moment ago.
 pub fn options(full_coverage: &str) -> Vec<String> {
@@ -91,7 +90,8 @@ fn meet(new: u16, of: u16) {
 }
 
 /// Make a cluster of nodes that know nobody: primaries with a third of the slots each, and then a replica of each, if there are more nodes.
-pub fn form(ports: &[u16]) {
+/// A replica takes the place of a primary that said nothing for `patience`.
+pub fn form(ports: &[u16], patience: Duration) {
     for (port, n) in ports.iter().zip(0..) {
         let mut redis = node(*port);
         let _: Value = ask(&mut redis, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
@@ -108,7 +108,7 @@ pub fn form(ports: &[u16]) {
     }
     eventually("the replicas have all", || replicas.iter().all(|replica| is_in_step(*replica)));
     if !replicas.is_empty() {
-        let patience = PATIENCE_WITH_REPLICAS.as_millis().to_string();
+        let patience = patience.as_millis().to_string();
         for port in ports {
             let _: Value = ask(&mut node(*port), &["CONFIG", "SET", "cluster-node-timeout", &patience]);
         }

@@ -64,7 +64,7 @@ impl Nodes {
         };
         let mut servers: Vec<Redis> = (0..2 * PRIMARIES).map(start).collect();
         let ports: Vec<u16> = servers.iter().map(|server| server.port).collect();
-        form(&ports);
+        form(&ports, Duration::from_secs(1));
         let partitions = partitions(ports[0]);
         let replicas = servers.split_off(usize::from(PRIMARIES));
         let shards = servers.into_iter().zip(replicas).map(|(primary, replica)| Shard { primary, replica }).collect();

@@ -36,13 +36,8 @@ impl Cluster {
     fn start(replicas: bool, full_coverage: &str, toml: &str) -> Self {
         let count = if replicas { 2 * PRIMARIES } else { PRIMARIES };
         let servers: Vec<Server> = (0..count).map(|_| node(full_coverage)).collect();
-        form(&servers.iter().map(|server| server.port).collect::<Vec<_>>());
-        if replicas {
-            // Where a busy machine stands still for a second or two no replica is to take the place of a primary that is alive.
-            for server in &servers {
-                let _: Value = ask(&mut server.connect(), &["CONFIG", "SET", "cluster-node-timeout", "3000"]);
-            }
-        }
+        // Where a busy machine stands still for a second or two no replica is to take the place of a primary that is alive.
+        form(&servers.iter().map(|server| server.port).collect::<Vec<_>>(), Duration::from_secs(3));
         let case = Case { redis: servers[0].connect(), prefix: "drip".to_owned() };
         let shell = Shell { case, home: tempfile::tempdir().expect("a directory") };
         let cluster = Self { servers, shell };
