@@ -16,6 +16,7 @@ use super::context::Context;
 use super::document::shapes;
 use super::families::Families;
 use super::last_scrape::Counters;
+use super::metric::{self, Metric};
 use super::problem::Problem;
 use super::resource_path::name;
 use super::state::AppState;
@@ -61,11 +62,7 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoR
         }
         for AwayPartition { partition, node, .. } in &figures.away {
             // Counts of the other partitions are no total: as a counter they would step back, and later jump.
-            let help =
-                "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
-            let labels = [("partition", partition.to_string()), ("node", node.clone())];
-            let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            families.gauge("dripd_partition_away", help, &labels, 1.0);
+            families.add(&metric::PARTITION_AWAY, &[&partition.to_string(), node], 1.0);
         }
         of_places(&mut families, &figures);
         of_routes(&mut families, &routes);
@@ -73,8 +70,7 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoR
             of_budgets(&mut families, &config, &budgets.rows, &state.throughput.per_second(&budgets));
         }
         for (what, lacks) in lacks {
-            let help = "1: Redis lacks this to keep every promise.";
-            families.gauge("dripd_redis_lacks", help, &[("what", what)], f64::from(u8::from(lacks)));
+            families.add(&metric::REDIS_LACKS, &[what], f64::from(u8::from(lacks)));
         }
     }
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
@@ -84,44 +80,31 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoR
 fn of_process(families: &mut Families, state: &AppState, is_up: bool) {
     let progress = &state.progress;
     let one = |yes: bool| f64::from(u8::from(yes));
-    families.gauge(
-        "dripd_build_info",
-        "1, with the version of this daemon.",
-        &[("version", env!("CARGO_PKG_VERSION"))],
-        1.0,
-    );
-    families.gauge("dripd_redis_up", "1: Redis answered the question behind this scrape.", &[], one(is_up));
+    families.add(&metric::BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
+    families.add(&metric::REDIS_UP, &[], one(is_up));
     let (served, all) = (progress.served(), usize::from(state.config().redis.partitioning.partitions));
     for (state, n) in [("served", served), ("waiting", all.saturating_sub(served))] {
-        let help = "Partitions of this daemon: served, or waiting for their Redis.";
-        families.gauge("dripd_partitions", help, &[("state", state)], n as f64);
+        families.add(&metric::PARTITIONS, &[state], n as f64);
     }
-    let help = "1: the policies in force are those of this daemon's own file.";
-    families.gauge("dripd_policy_in_force", help, &[], one(progress.obeys_own_record()));
-    let help = "Connections that this daemon made anew after one was lost.";
-    families.counter("dripd_redis_reconnects_total", help, &[], progress.reconnects() as f64);
-    let help = "What woke this daemon: keys that Redis reported, and queues found by looking.";
+    families.add(&metric::POLICY_IN_FORCE, &[], one(progress.obeys_own_record()));
+    families.add(&metric::REDIS_RECONNECTS, &[], progress.reconnects() as f64);
     for (by, count) in [("poll", &timing::WAKES_BY_POLL), ("tracking", &timing::WAKES_BY_TRACKING)] {
-        families.counter("dripd_wakeups_total", help, &[("by", by)], count.load(Ordering::Relaxed) as f64);
+        families.add(&metric::WAKEUPS, &[by], count.load(Ordering::Relaxed) as f64);
     }
     for (call, times) in timing::calls() {
         let within: Vec<(f64, u64)> = BOUNDS.into_iter().zip(times.within).collect();
-        let help = "How long calls of this daemon to Redis took, the way there and back included.";
         let sum = times.sum.as_secs_f64();
-        families.histogram("dripd_redis_call_seconds", help, &[("call", call)], &within, times.count, sum);
+        families.histogram(&metric::REDIS_CALL, &[call], &within, times.count, sum);
     }
 }
 
 /// Add the families of jobs: what became of them, and how late they left.
 fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
     let count = |name: &str| figures.counter(name);
-    let help =
-        "Jobs of atomic pushes: by the function, dripd push or HTTP. Plain pushes run no code and are not counted.";
     for (verdict, n) in [("accepted", count("pushed")), ("rejected", count("turned_away"))] {
-        families.counter("dripd_jobs_pushed_atomically_total", help, &[("verdict", verdict)], n as f64);
+        families.add(&metric::PUSHED, &[verdict], n as f64);
     }
     let (closed, gated, late) = (count("closed"), count("gated"), count("late"));
-    let help = "Jobs that did not go in, or were thrown out, by why.";
     for (reason, n) in [
         ("closed", closed),
         ("dropped", count("dropped")),
@@ -131,15 +114,13 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
         ("late", late),
         ("too_large", count("too_large")),
     ] {
-        families.counter("dripd_jobs_rejected_total", help, &[("reason", reason)], n as f64);
+        families.add(&metric::REJECTED, &[reason], n as f64);
     }
-    let help = "Jobs that left their buckets, retries included.";
     let mut routes: BTreeMap<&str, u64> = figures.routes.iter().map(|route| (route.route.as_str(), 0)).collect();
     routes.extend(figures.counters_of("dispatched:"));
     for (route, n) in routes {
-        families.counter("dripd_jobs_dispatched_total", help, &[("route", route)], n as f64);
+        families.add(&metric::DISPATCHED, &[route], n as f64);
     }
-    let help = "Jobs that are done with a dispatch: acknowledged (by any worker), forwarded into a list of another system, to be tried again, dead, given back, turned away by the other side, or taken back when their lease ended.";
     let expired = count("lease_expired").saturating_sub(count("expired_dead"));
     let throttled = count("throttled");
     for (outcome, n) in [
@@ -151,16 +132,15 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
         ("retry", count("failed").saturating_sub(expired)),
         ("throttled", throttled),
     ] {
-        families.counter("dripd_jobs_finished_total", help, &[("outcome", outcome)], n as f64);
+        families.add(&metric::FINISHED, &[outcome], n as f64);
     }
     lateness(families, figures);
-    let help = "How often a policy's other side said that it is too fast.";
     let mut policies: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, (policy, n)) in figures.counters_of("slow:").enumerate() {
         *policies.entry(if at < POLICIES { policy } else { "(other)" }).or_default() += n;
     }
     for (policy, n) in policies {
-        families.counter("dripd_slow_incidents_total", help, &[("policy", policy)], n as f64);
+        families.add(&metric::SLOW_INCIDENTS, &[policy], n as f64);
     }
 }
 
@@ -189,38 +169,32 @@ fn lateness(families: &mut Families, figures: &Figures) {
         from = quarter + 1;
     }
     let (count, sum) = (counts.values().sum(), counts.iter().map(|(quarter, n)| middle(*quarter) * *n as f64).sum());
-    let help = "How long after their due jobs left; the sum is told from finer buckets, to within a tenth.";
-    families.histogram("dripd_lateness_seconds", help, &[], &within, count, sum);
+    families.histogram(&metric::LATENESS, &[], &within, count, sum);
 }
 
 /// Add the families of what waits: buckets by state, settings, overdue times, jobs in streams.
 fn of_places(families: &mut Families, figures: &Figures) {
-    let help = "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and (retrying) buckets with failed jobs or delayed ones.";
     for (state, n) in &figures.waiting {
-        families.gauge("dripd_buckets", help, &[("state", state)], *n as f64);
+        families.add(&metric::BUCKETS, &[state], *n as f64);
     }
-    let help = "Names and globs that have settings, and buckets and budgets of which a slow-down is known.";
     for (kind, n) in &figures.settings {
-        families.gauge("dripd_settings", help, &[("kind", kind)], *n as f64);
+        families.add(&metric::SETTINGS, &[kind], *n as f64);
     }
-    let help = "For how long the first one there has been due.";
     for (place, us) in &figures.overdue_us {
-        families.gauge("dripd_overdue_seconds", help, &[("place", place)], *us as f64 / 1e6);
+        families.add(&metric::OVERDUE, &[place], *us as f64 / 1e6);
     }
-    let mut gauge = |name: &str, help: &str, value: fn(&RouteFigures) -> f64| {
+    let mut gauge = |metric: &Metric, value: fn(&RouteFigures) -> f64| {
         for route in &figures.routes {
-            families.gauge(name, help, &[("route", &route.route)], value(route));
+            families.add(metric, &[&route.route], value(route));
         }
     };
-    let help = "Jobs that have left their buckets and that no worker has taken; of a route that forwards, how many its list holds.";
-    gauge("dripd_ready_undelivered", help, |route| route.undelivered as f64);
-    let help = "How long the oldest of those has been there.";
-    gauge("dripd_ready_oldest_seconds", help, |route| route.oldest_ms as f64 / 1e3);
-    gauge("dripd_in_flight", "Jobs that workers hold.", |route| route.in_flight as f64);
+    gauge(&metric::READY_UNDELIVERED, |route| route.undelivered as f64);
+    gauge(&metric::READY_OLDEST, |route| route.oldest_ms as f64 / 1e3);
+    gauge(&metric::IN_FLIGHT, |route| route.in_flight as f64);
     let count = |name: &str| figures.count(name) as f64;
-    families.gauge("dripd_dead_jobs", "Jobs that were given up.", &[], count("dead"));
-    families.gauge("dripd_delayed_jobs", "Delayed jobs that wait for their time.", &[], count("delayed"));
-    families.gauge("dripd_daemons", "Daemons that are alive.", &[], count("daemons"));
+    families.add(&metric::DEAD_JOBS, &[], count("dead"));
+    families.add(&metric::DELAYED_JOBS, &[], count("delayed"));
+    families.add(&metric::DAEMONS, &[], count("daemons"));
 }
 
 /// Add the families of routes: how far their workers are behind.
@@ -228,23 +202,18 @@ fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
     // A route that forwards may have a second row, for the ready stream that it had before: a series has one value.
     let mut seen = HashSet::new();
     let routes: Vec<&RouteStatus> = routes.iter().filter(|route| seen.insert(&route.route)).collect();
-    let mut gauge = |name: &str, help: &str, value: fn(&RouteStatus) -> f64| {
+    let mut gauge = |metric: &Metric, value: fn(&RouteStatus) -> f64| {
         for route in &routes {
-            families.gauge(name, help, &[("route", &route.route)], value(route));
+            families.add(metric, &[&route.route], value(route));
         }
     };
-    let help = "How long ago the oldest job left that no worker has taken; 0: there is none. Scale workers by it.";
-    gauge("dripd_route_age_seconds", help, |route| route.age_us as f64 / 1e6);
-    let help = "Jobs that have left their buckets and that no worker has taken.";
-    gauge("dripd_route_undelivered", help, |route| route.undelivered as f64);
-    let help = "How many of those hold the buckets of the route now.";
-    gauge("dripd_route_limit", help, |route| route.limit as f64);
-    let help = "Buckets that are due and held until workers take more.";
-    gauge("dripd_route_held_buckets", help, |route| route.held as f64);
-    gauge("dripd_route_in_flight", "Jobs that workers hold.", |route| route.pending as f64);
+    gauge(&metric::ROUTE_AGE, |route| route.age_us as f64 / 1e6);
+    gauge(&metric::ROUTE_UNDELIVERED, |route| route.undelivered as f64);
+    gauge(&metric::ROUTE_LIMIT, |route| route.limit as f64);
+    gauge(&metric::ROUTE_HELD_BUCKETS, |route| route.held as f64);
+    gauge(&metric::ROUTE_IN_FLIGHT, |route| route.pending as f64);
     for route in &routes {
-        let help = "Jobs that workers have taken.";
-        families.counter("dripd_route_taken_total", help, &[("route", &route.route)], route.taken as f64);
+        families.add(&metric::ROUTE_TAKEN, &[&route.route], route.taken as f64);
     }
 }
 
@@ -264,13 +233,11 @@ fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetSnapshot],
             *known = known.max(most);
         }
     }
-    let help = "Of the budgets of an entry that have most waiting, the highest use: of the rate in the last seconds, of the slots or of the quota.";
     for (entry, ratio) in used {
-        families.gauge("dripd_budget_utilization_ratio", help, &[("budget", entry)], ratio);
+        families.add(&metric::BUDGET_UTILIZATION, &[entry], ratio);
     }
-    let help = "Buckets and budgets that wait for a share of the budgets of an entry.";
     for (entry, n) in waiting {
-        families.gauge("dripd_budget_waiting", help, &[("budget", entry)], n as f64);
+        families.add(&metric::BUDGET_WAITING, &[entry], n as f64);
     }
 }
 
@@ -308,20 +275,17 @@ pub(super) async fn buckets(
         top.map(|top| top.rows).unwrap_or_default()
     };
     let mut families = Families::default();
-    let mut gauge = |name: &str, help: &str, value: fn(&Row) -> f64| {
+    let mut gauge = |metric: &Metric, value: fn(&Row) -> f64| {
         for row in &rows {
-            families.gauge(name, help, &[("bucket", &row.bucket)], value(row));
+            families.add(metric, &[&row.bucket], value(row));
         }
     };
-    gauge("dripd_bucket_depth", "Jobs that wait.", |row| row.depth as f64);
-    gauge("dripd_bucket_capacity", "How many may wait.", |row| row.capacity as f64);
+    gauge(&metric::BUCKET_DEPTH, |row| row.depth as f64);
+    gauge(&metric::BUCKET_CAPACITY, |row| row.capacity as f64);
     let rate = |row: &Row| row.count as f64 * 1e6 / row.period_us.max(1) as f64;
-    gauge("dripd_bucket_rate", "Its rate, in jobs a second.", rate);
-    let help = "Until it is empty, if nothing more comes.";
-    gauge("dripd_bucket_empty_in_seconds", help, |row| row.empty_in_ms as f64 / 1e3);
-    let help = "For how long its next job has been due; 0 where it waits for something else.";
-    gauge("dripd_bucket_late_seconds", help, |row| row.late_us as f64 / 1e6);
-    let help = "Jobs of it that were rejected in the last 10 to 20 minutes, about.";
-    gauge("dripd_bucket_rejected_recently", help, |row| row.rejected as f64);
+    gauge(&metric::BUCKET_RATE, rate);
+    gauge(&metric::BUCKET_EMPTY_IN, |row| row.empty_in_ms as f64 / 1e3);
+    gauge(&metric::BUCKET_LATE, |row| row.late_us as f64 / 1e6);
+    gauge(&metric::BUCKET_REJECTED, |row| row.rejected as f64);
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }

@@ -35,6 +35,7 @@ mod health;
 mod jobs;
 mod last_scrape;
 mod listen;
+pub mod metric;
 mod metrics;
 mod mutations;
 mod pages;

@@ -12,6 +12,7 @@ mod engine;
 mod figures;
 mod links;
 mod python;
+mod reference;
 
 /// A page, and what the tests want to know of it.
 struct Page {

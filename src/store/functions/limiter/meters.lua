@@ -9,8 +9,12 @@ do
   local encode, decode
   at_first_call[#at_first_call + 1] = function() encode, decode = struct.pack, struct.unpack end
 
-  -- token_bucket, leaky_meter: `capacity` at once, and count / period in the long run. A bucket that lacks n tokens and
-  -- regains `count` of them in a period is a meter filled up to n that drains at the same rate.
+  -- drip_token_bucket, drip_leaky_meter: `capacity` at once, and count / period in the long run. A bucket that lacks n
+  -- tokens and regains `count` of them in a period is a meter filled up to n that drains at the same rate.
+  -- keys   any key that is not dripd's
+  -- args   capacity count period_ms [quantity]
+  -- reply  { limited 0/1, limit, remaining, retry_after_ms or -1, reset_after_ms }
+  -- errors BADARG WRONGTYPE OOM; nothing is changed
   -- state  'drpM', at_us, lacking, parts, period_us: lacking + parts / period_us were missing at at_us. In parts of one
   --        period_us-th a microsecond gives back exactly `count` of them, so nothing is rounded or lost
   -- cost   O(1): TIME, GET, and SET when admitted
@@ -179,9 +183,9 @@ do
 
   limiter.add('throttle', throttle)
 
-  -- throttle_door: drip_throttle replies in redis-cell's units, and rounds as it does: seconds are rounded up where
-  -- there is a whole millisecond beyond them; `remaining` is computed in whole microseconds.
-  -- keys   the key
+  -- drip_throttle: redis-cell's CL.THROTTLE, in its units and rounded as it rounds: seconds are rounded up where there
+  -- is a whole millisecond beyond them; `remaining` is computed in whole microseconds.
+  -- keys   any key that is not dripd's
   -- args   max_burst count period_s [quantity]
   -- reply  { limited 0/1, max_burst + 1, remaining, retry_after_s or -1, reset_after_s }
   -- errors BADARG WRONGTYPE OOM; nothing is changed

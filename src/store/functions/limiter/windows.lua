@@ -12,10 +12,14 @@ do
     p.period = p.period_ms * 1000
   end
 
-  -- fixed_window: at most `limit` in each window. A window begins with the first call, or, ALIGNED, at multiples of the
-  -- period since the epoch. Around the edge between two windows up to twice the limit may pass within one period: that
-  -- is how a fixed window works. A change of the period, or of ALIGNED, changes where the stored window begins, not its
-  -- count.
+  -- drip_fixed_window: at most `limit` in each window. A window begins with the first call, or, ALIGNED, at multiples
+  -- of the period since the epoch. Around the edge between two windows up to twice the limit may pass within one
+  -- period: that is how a fixed window works. A change of the period, or of ALIGNED, changes where the stored window
+  -- begins, not its count.
+  -- keys   any key that is not dripd's
+  -- args   limit period_ms [quantity] [ALIGNED]
+  -- reply  { limited 0/1, limit, remaining, retry_after_ms or -1, reset_after_ms }
+  -- errors BADARG WRONGTYPE OOM; nothing is changed
   -- state  'drpW', begin_us, count. The value tells when the window ends: a key that lost its expiry blocks nobody
   -- cost   O(1): TIME, GET, and SET when admitted
   local WINDOW = 0x64727057
@@ -51,7 +55,11 @@ do
     end,
   })
 
-  -- sliding_window: at most `limit` in every window of length `period`, exactly.
+  -- drip_sliding_window: at most `limit` in every window of length `period`, exactly.
+  -- keys   any key that is not dripd's
+  -- args   limit (at most 10,000) period_ms [quantity]
+  -- reply  { limited 0/1, limit, remaining, retry_after_ms or -1, reset_after_ms }
+  -- errors BADARG WRONGTYPE OOM; nothing is changed
   -- state  a sorted set with an entry a call: score = when, member = "<units admitted before it, 16
   --        digits>:<quantity>". The running total makes each member unique. It also gives the number of units in force
   --        without counting: the units from the oldest entry in force to the newest
@@ -126,11 +134,15 @@ do
     end,
   })
 
-  -- sliding_counter: two windows that begin at multiples of the period since the epoch. The previous one counts for the
-  -- part of it that is left: previous * (1 - elapsed / period) + current + quantity <= limit. That assumes that the
+  -- drip_sliding_counter: two windows that begin at multiples of the period since the epoch. The previous one counts
+  -- for the part of it that is left: previous * (1 - elapsed / period) + current + quantity <= limit. That assumes that the
   -- calls of the previous window were spread evenly, and is exact where they were. Otherwise up to 2 * limit - 1 may
   -- pass within one period (a burst at the end of a window, then as many as its weight gives back, evenly), or up to
   -- `limit` too few (a burst at its beginning).
+  -- keys   any key that is not dripd's
+  -- args   limit period_ms [quantity]
+  -- reply  { limited 0/1, limit, remaining, retry_after_ms or -1, reset_after_ms }
+  -- errors BADARG WRONGTYPE OOM; nothing is changed
   -- state  'drpC', last_us, current, begin_us, previous: the count of the window that began at begin_us, whose last
   --        call was admitted at last_us, and the count of the window before. Under another period a count is taken to
   --        be as late as it can be
