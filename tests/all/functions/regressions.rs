@@ -344,3 +344,16 @@ fn however_many_retries_before_it_are_cancelled_a_retry_leaves_ahead_of_the_queu
         assert!(!case.keys().iter().any(|key| key == "retry:b"), "{:?}", case.keys());
     }
 }
+
+#[test]
+fn a_slow_down_after_another_one_counts_from_the_end_of_that_though_nobody_looked_then() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"]);
+    slow_at(&mut case, T0, "b", &["PAUSE", "400"]);
+    let end = T0 + 400 * MS;
+    slow_at(&mut case, end, "b", &["PAUSE", "400"]);
+    set_at(&mut case, end, "b", "rate", r#"{"count":2,"period_us":1000000}"#);
+    unset_at(&mut case, end, "b", "rate");
+    assert_eq!(case.due("b"), Some(end + 500 * MS)); // due at the end of the first one, and half a second of the slower rate after that
+}

@@ -159,6 +159,8 @@ do
     local till, now = constraints.ends_at(constraint, p, ctx.now), ctx.now
     if till > max(pace or now, now) then
       pace = pace or now
+      -- The constraint before this one has ended: the bucket resumed then, whether anybody looked at it or not.
+      if constraint.held and constraint.held <= now then pace = max(pace, constraint.held) end
       if constraint.pace ~= pace or constraint.held ~= till then
         constraint.pace, constraint.held = pace, till
         change(ctx, constraint)

@@ -139,7 +139,9 @@ impl Slow {
     /// When a bucket may go that could by its pace. "Waiting by order earns nothing": it goes on at the end.
     pub(super) fn hold(&mut self, now: u64, pace: Option<u64>) -> Option<u64> {
         if self.till > pace.unwrap_or(now).max(now) {
-            self.held = Some((pace.unwrap_or(now), self.till));
+            // One that is over let it go on at its end.
+            let went_on = self.held.filter(|(_, till)| *till <= now).map_or(0, |(_, till)| till);
+            self.held = Some((pace.unwrap_or(now).max(went_on), self.till));
             return Some(self.till);
         }
         let went_on = self.held.take().map_or(0, |(_, till)| till.min(now));
