@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers chaos explore
+.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers chaos explore mutants docs
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -26,6 +26,9 @@ chaos: setup ## make every fault some times under load, and judge what happened 
 
 explore: setup ## try every sequence of events over small worlds against the reference model, as deep as an hour reaches
 	@DRIPD_EXPLORE=$${DRIPD_EXPLORE:-3600} cargo test --quiet --test all -- explore::every_sequence --nocapture
+
+mutants: setup ## break forty rules one by one, and see that a test notices each (half an hour)
+	@cargo test --quiet --test all -- mutants::each_broken --ignored --nocapture
 
 bench: setup ## measure speed and accuracy next to the theoretical limit (half an hour); figures and plots in target/bench
 	@mkdir -p target/bench

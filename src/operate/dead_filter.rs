@@ -16,7 +16,7 @@ pub struct DeadFilter {
     /// Of buckets whose names this matches: sms:*
     #[arg(long, value_name = "GLOB", value_parser = short_glob)]
     pub bucket: Option<String>,
-    /// Given up for a reason that this matches: 'http 5*'
+    /// Given up for a reason that this matches: 'HTTP 5*'
     #[arg(long, value_name = "GLOB", value_parser = short_glob)]
     pub reason: Option<String>,
     /// One job: its id as workers and logs know it, its id in the streams, or its entry here

@@ -16,6 +16,7 @@ mod functions;
 mod fuzz;
 mod layers;
 mod library;
+mod mutants;
 mod program;
 mod roles;
 mod shell;

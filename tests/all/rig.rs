@@ -212,10 +212,18 @@ pub fn load_library(connection: &mut Connection) {
     crate::twin::reload();
 }
 
+/// A line of the library, and what is loaded in its place: `mutants` breaks a rule so.
+pub const LINE: &str = "DRIPD_TEST_LINE";
+pub const BROKEN: &str = "DRIPD_TEST_BROKEN";
+
 /// Load a library.
 pub fn load_source(connection: &mut Connection, source: &str) {
+    let broken = match (std::env::var(LINE), std::env::var(BROKEN)) {
+        (Ok(line), Ok(broken)) => source.replace(&line, &broken),
+        _ => source.to_owned(),
+    };
     let mut load = redis::cmd("FUNCTION");
-    load.arg("LOAD").arg("REPLACE").arg(source);
+    load.arg("LOAD").arg("REPLACE").arg(broken);
     load.query::<String>(connection).expect("the library loads");
 }
 

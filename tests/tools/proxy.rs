@@ -141,7 +141,7 @@ fn the_recipe_for_caddy_works_at_any_port() {
 }
 
 fn the_recipe_for_a_prometheus_on_another_machine_answers_it_by_the_names_that_are_listed() {
-    let page = "docs/operations.md";
+    let page = "docs/monitoring.md";
     let door = with(&recipe(page, "hosts = [\"web1\""), "0.0.0.0:7380", "127.0.0.1:0");
     let door = Door::of(Shell::new(&with(&door, "/etc/dripd/prometheus.token", "eyes")));
     let scrape = recipe(page, "credentials_file");
