@@ -24,6 +24,11 @@ chaos: setup ## make every fault some times under load, and judge what happened 
 	@{ cargo test --quiet --test all -- chaos::every_fault --ignored --nocapture; echo $$? > target/chaos.rc; } | tee target/chaos.md
 	@sed -n 's/^| \(.*\) | SKIPPED: \(.*\) |$$/SKIPPED: \1: \2/p' target/chaos.md; exit $$(cat target/chaos.rc)
 
+docs: ## make a site of the pages, with search, in target/book/site/html; needs mdbook and mdbook-linkcheck2, and compiles them
+	@sh .ci/tool.sh mdbook
+	@sh .ci/tool.sh mdbook-linkcheck2
+	@sh docs/build.sh
+
 explore: setup ## try every sequence of events over small worlds against the reference model, as deep as an hour reaches
 	@DRIPD_EXPLORE=$${DRIPD_EXPLORE:-3600} cargo test --quiet --test all -- explore::every_sequence --nocapture
 

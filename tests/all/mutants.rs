@@ -99,7 +99,7 @@ const RULES: &[Rule] = &[
         "the back-off doubles",
         "return min(p.backoff_max_us, p.backoff_initial_us * 2 ^ (attempt - 1))",
         "return min(p.backoff_max_us, p.backoff_initial_us * attempt)",
-        "functions::jobs",
+        "functions::jobs functions::model",
     ),
     lua(
         "jobs that a moved group skipped go back into their buckets",
@@ -135,7 +135,7 @@ const RULES: &[Rule] = &[
         "a job is charged no less than nothing",
         "units = max(units, -charged)",
         "units = units",
-        "functions::cost",
+        "functions::cost functions::tree_model",
     ),
     lua(
         "what a job cost too much is given back",
