@@ -653,3 +653,50 @@ proptest! {
         prop_assert_eq!(wrong, Vec::<String>::new());
     }
 }
+
+#[test]
+fn a_job_that_somebody_deletes_from_a_list_makes_the_others_no_younger() {
+    // Workers are away. A stranger deletes the job that was sent last, or any, or the oldest, each 500 ms.
+    for which in ["0", "1", "-1"] {
+        let key = format!("ready-window-deleted-{}", std::process::id());
+        let mut case = Case::with(&format!(
+            "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '10/s'\ncapacity = 1000\nroute = 'out'\n[limits]\nready_window = '250ms'\n"
+        ));
+        case.settle_at(T0);
+        let jobs: Vec<String> = (0..500).map(|n| n.to_string()).collect();
+        case.push_at(T0, "b", &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+        for n in 1..1_000 {
+            case.drain_at(T0 + n * 20 * MS);
+            if n % 25 == 0 {
+                let job: Option<String> = case.cmd(&["LINDEX", &key, which]);
+                let _: i64 = case.cmd(&["LREM", &key, "1", &job.unwrap_or_default()]);
+            }
+            let there: i64 = case.cmd(&["LLEN", &key]);
+            assert!(there <= 4, "{there} in the list after {} ms: 2 + ⌊270 / 100⌋ are allowed", n * 20);
+        }
+        let _: i64 = case.cmd(&["DEL", &key]);
+        audit(&mut case);
+    }
+}
+
+#[test]
+fn a_stream_whose_jobs_in_hand_were_deleted_is_as_old_as_its_oldest_job() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 500]);
+    let mut held = Vec::new();
+    for n in 0..100 {
+        case.drain_at(T0 + n * 20 * MS);
+        held.extend(case.take("ready", 10));
+    }
+    assert!(held.len() >= 19, "{}", held.len());
+    let stream = case.key("ready");
+    let ids: Vec<&str> = held.iter().map(|entry| entry.id.as_str()).collect();
+    let _: i64 = case.cmd(&[&["XDEL", &stream], &ids[..]].concat());
+    for n in 100..300 {
+        case.drain_at(T0 + n * 20 * MS);
+    }
+    let there = case.cmd::<i64>(&["XLEN", &stream]);
+    assert!((1..=4).contains(&there), "{there} undelivered: 2 + ⌊270 / 100⌋ are allowed");
+    audit(&mut case);
+}

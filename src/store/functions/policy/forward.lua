@@ -7,7 +7,8 @@
 --   push          the command that adds to its list, at the end from which its workers do not take
 --   to, set, member, notify   its keys as they are written; with partitions, `{p}` in them stands for a partition's tag
 --   at            by tag: the same, with the keys of that partition
--- Its room (route/room) has `forward`, one of `at`, and `length`, that of its list.
+-- Its room (route/room) has `forward`, one of `at`, `length`, that of its list, and `marks`, jobs that were sent. One
+-- that was sent again later (`is_repeated`) cannot be told from the later one.
 
 local forward = {}
 do
@@ -102,6 +103,9 @@ do
       return length
     end
     r.length, r.job = length, job
+    for _, one in ipairs(r.marks or {}) do
+      if one.job == job then one.is_repeated = true end
+    end
     return ''
   end
 

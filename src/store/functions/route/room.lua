@@ -121,33 +121,35 @@ do
       last = { at = ctx.now }
       marks[#marks + 1] = last
     end
-    last.upto, last.job = r.sent, r.job
+    last.upto, last.job, last.is_repeated = r.sent, r.job, false
   end
 
-  -- search: how many marks have a last job that is not in the list any more; of the first `known` that is known. Jobs
-  -- are taken in order, so this is a bisection. A job that is not known, or may not be looked for, counts as taken only
-  -- where others push into the list too: elsewhere the number of jobs in it tells all.
-  local function search(ctx, r, known)
-    local low, high = known + 1, #r.marks + 1 -- the first mark that is there is between
-    while low < high do
-      local middle = floor((low + high) / 2)
-      local job, count, err = r.marks[middle].job, nil, nil
-      if job then count, err = forward.count_of(r.forward, job) end
-      if err and r.is_shared then note(ctx, 'not-searched', r.stream, err) end
-      local is_there = not r.is_shared
-      if count then is_there = count > 0 end
-      if is_there then high = middle else low = middle + 1 end
-    end
-    return low - 1
+  -- is_there: whether the last job of a mark is in the list; `is_counted`: the number of jobs in it says that it was
+  -- taken. Where the job cannot be looked for that number tells, or, where others push into the list too, it counts as
+  -- taken. A job that was sent again later is found as long as the later one is there.
+  local function is_there(ctx, r, one, length, is_counted)
+    if length == 0 then return false end
+    local may_look = one.job and length <= SEARCH_MOST and (not one.is_repeated or r.is_shared and not is_counted)
+    local count, err = nil, nil
+    if may_look then count, err = forward.count_of(r.forward, one.job) end
+    if count then return count > 0 end
+    if err and r.is_shared then note(ctx, 'not-searched', r.stream, err) end
+    return not is_counted and not r.is_shared
   end
 
-  -- taken_of: how many marks, and how many of the sent jobs, have certainly been taken from a list of this length: by
-  -- the number of jobs in it, and where `asks`, because they are not in it. Changes nothing.
-  -- cost   where `asks`, up to 4 searches of the list
+  -- taken_of: how many marks, and how many of the sent jobs, have certainly been taken from a list of this length. Jobs
+  -- are taken in order, so the marks are asked from the oldest one on. What the number of jobs says is not enough:
+  -- somebody may have deleted jobs that were not the oldest ones. Marks that were not taken by that number are asked
+  -- only where `asks`. Changes nothing.
+  -- cost   a search of the list for each mark that is gone, and one more; each is gone once
   local function taken_of(ctx, r, length, asks)
     local marks, gone, taken = r.marks, max(r.gone, r.sent - length), 0
-    while marks[taken + 1] and marks[taken + 1].upto <= gone do taken = taken + 1 end
-    if asks and marks[taken + 1] and length <= SEARCH_MOST then taken = search(ctx, r, taken) end
+    while marks[taken + 1] do
+      local one = marks[taken + 1]
+      local is_counted = one.upto <= gone
+      if not is_counted and not asks or is_there(ctx, r, one, length, is_counted) then break end
+      taken = taken + 1
+    end
     return taken, taken > 0 and max(gone, marks[taken].upto) or gone
   end
 
@@ -274,7 +276,11 @@ do
       if not group then route.make(ctx.space, name) end
       undelivered = group and route.undelivered(group, length) or length
       local is_over = window and (ctx.now - r.since_us > window or ctx.now < r.since_us or undelivered >= r.limit)
-      if undelivered > 0 and is_over and not find_oldest(ctx, r, group) then undelivered = 0 end
+      if window and group and not route.knows_lag(group, length) then
+        undelivered = find_oldest(ctx, r, group) and max(undelivered, 1) or 0
+      elseif undelivered > 0 and is_over and not find_oldest(ctx, r, group) then
+        undelivered = 0
+      end
     elseif length > 0 then
       r.looked = 0 -- where the length does not prove enough, the group is read later
     end

@@ -111,6 +111,12 @@ do
     return group.lag and group.lag >= 0 and min(group.lag, most) or most
   end
 
+  -- knows_lag: whether the number of undelivered entries can be right. It cannot where the lag is not known, or is more
+  -- than the entries that are not pending: workers hold entries that somebody deleted, or the server was a replica.
+  function route.knows_lag(group, length)
+    return group.lag and group.lag >= 0 and group.lag <= length - group.pending
+  end
+
   -- oldest: the oldest entry that no worker has read yet, or nil.
   function route.oldest(stream, group)
     local delivered = group and group['last-delivered-id']
