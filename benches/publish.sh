@@ -39,7 +39,7 @@ figures() {
   figure pace 'lateness p99, 1,000 buckets at 10/s' '10,000 jobs/s: 99 of 100 leave late by less than'
   figure drain '100,000 buckets due at once' '100,000 buckets due at once: jobs let out' XADD
   figure wake 'LPUSH to a blocked worker, p50' 'from an `LPUSH` to a worker that waits, the median' 'LPUSH to BRPOP'
-  figure memory 'a scheduled bucket, beside its jobs' 'memory in Redis of a bucket, without its jobs'
+  figure memory 'a scheduled bucket, beside its jobs' 'memory in Redis of a bucket that waits, without its jobs'
   figure memory 'the daemon at rest, 1,000,000 buckets' 'memory of the daemon, 1,000,000 buckets'
   figure push 'LPUSH, pipeline 1, one bucket, with the daemon' '`LPUSH`, one after the other, with the daemon'
   figure work 'push to acknowledgement, 10 workers' '10 workers: jobs pushed, taken and acknowledged'
