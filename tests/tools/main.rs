@@ -8,6 +8,8 @@
 //! here, so another test looks that nobody writes it. `cargo test --test tools -- dashboard` runs those whose name has that in it.
 
 use std::panic::{UnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
@@ -52,9 +54,15 @@ mod python;
 mod receivers;
 mod systemd;
 
+/// How long each test took, which the harness does not say.
+static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
+
 /// Run a test: it passes, it panics, or it lacks something.
-fn attempt(test: impl FnOnce() + UnwindSafe) -> Result<Completion, Failed> {
-    match catch_unwind(test) {
+fn attempt(name: &str, test: impl FnOnce() + UnwindSafe) -> Result<Completion, Failed> {
+    let began = Instant::now();
+    let outcome = catch_unwind(test);
+    TIMES.lock().expect("nobody panics with it").push((name.to_owned(), began.elapsed()));
+    match outcome {
         Ok(()) => Ok(Completion::Completed),
         Err(payload) => match payload.downcast::<needs::Missing>() {
             Ok(missing) => Ok(Completion::ignored_with(missing.0)),
@@ -85,7 +93,11 @@ fn main() {
     ];
     let tests = files.concat().into_iter().map(|(name, test)| {
         let name = name.strip_prefix("tools::").unwrap_or(name);
-        Trial::ignorable_test(name, move || attempt(test))
+        Trial::ignorable_test(name, move || attempt(name, test))
     });
-    libtest_mimic::run(&Arguments::from_args(), tests.collect()).exit();
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), tests.collect());
+    for (name, took) in TIMES.lock().expect("nobody panics with it").iter() {
+        println!("time {name} <{:.3}s>", took.as_secs_f64());
+    }
+    conclusion.exit();
 }

@@ -13,6 +13,8 @@ fn shown_in(path: &str) -> String {
 }
 
 #[test]
-fn the_readme_and_the_page_on_workers_show_the_same_loop_in_python() {
-    assert_eq!(shown_in("README.md"), shown_in("docs/workers.md"));
+fn the_readme_the_lesson_and_the_page_on_workers_show_the_same_loop_in_python() {
+    for page in ["docs/first-drip.md", "docs/workers.md"] {
+        assert_eq!(shown_in("README.md"), shown_in(page), "{page}");
+    }
 }
