@@ -700,3 +700,29 @@ fn a_stream_whose_jobs_in_hand_were_deleted_is_as_old_as_its_oldest_job() {
     assert!((1..=4).contains(&there), "{there} undelivered: 2 + ⌊270 / 100⌋ are allowed");
     audit(&mut case);
 }
+
+#[test]
+fn workers_that_take_all_there_is_now_and_then_get_the_whole_rate() {
+    // 200 jobs a second; a worker looks every 200 ms, which is within the window. Then it is away, and others are slow.
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    for n in 0..20 {
+        case.push_at(T0 + n * 5 * MS, &format!("b{n}"), &["x"; 200]);
+    }
+    let mut taken = Vec::new();
+    for n in 0..2_000 {
+        case.drain_at(T0 + n * 5 * MS);
+        if n % 40 == 39 {
+            taken.push(case.take("ready", 1_000).len());
+        }
+    }
+    let all: usize = taken[10..].iter().sum();
+    assert!(all >= 40 * 40 - 8, "{all} of 1,600 in eight seconds: {taken:?}");
+    assert!(limit(&mut case, T0 + 10 * S) <= 50, "what is taken at once, and 8");
+    for n in 2_000..3_000 {
+        case.drain_at(T0 + n * 5 * MS);
+    }
+    let there = case.routes(T0 + 15 * S)[0].undelivered;
+    assert!(there <= 20 * 4, "{there} lie there of twenty buckets");
+    assert!(limit(&mut case, T0 + 15 * S) <= 8, "it fell with the age");
+}

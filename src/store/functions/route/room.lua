@@ -10,7 +10,7 @@
 --   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
 --       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
 --       the age is over the window the limit falls to limit * window / age, once a window. Where no bucket was held for
---       a second it starts anew
+--       a second it starts anew, at 8 and the most that workers took between two looks in the last second or two
 --   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
 -- The fields of a room, `r`, which is remembered between calls:
@@ -23,6 +23,7 @@
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
 --   looked, looked_us      in which call it was looked at closely, and when it was looked at
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
+--   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks, and when that was
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
 --   that
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
@@ -53,8 +54,8 @@ do
   local function new(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
-      limit = START, cut_us = -huge, held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil,
-      gone = 0, marks = nil, job = nil, is_shared = false,
+      limit = START, cut_us = -huge, held_us = -huge, taken = nil, burst = 0, burst_us = -huge,
+      turned_us = -huge, oldest_us = nil, oldest_after = nil, gone = 0, marks = nil, job = nil, is_shared = false,
       lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
@@ -193,12 +194,29 @@ do
     return taken, last.at - first.at
   end
 
+  -- note_burst: a look found so many undelivered jobs, and none is too old.
+  local function note_burst(r, now, undelivered)
+    local taken = r.sent - undelivered
+    local burst = taken - (r.taken or taken)
+    if burst > 0 and (burst >= r.burst or now - r.burst_us > ANEW_US or now < r.burst_us) then
+      r.burst, r.burst_us = burst, now
+    end
+    r.taken = taken
+  end
+
+  -- anew: the limit of a route for which nothing was held for a second. Workers that take many jobs at once, now and
+  -- then, find as many the next time, and lose no pace.
+  local function anew(ctx, r)
+    local is_known = ctx.now - r.burst_us <= 2 * ANEW_US and ctx.now >= r.burst_us
+    return is_known and START + r.burst or START
+  end
+
   -- limit_of: the limit of a route now.
   function room.limit_of(ctx, name)
     local r = ctx.memory.rooms[name]
     if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
     local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
-    return min(is_known and r.limit or START, ctx.limits.max_ready)
+    return min(is_known and r.limit or r and anew(ctx, r) or START, ctx.limits.max_ready)
   end
 
   -- learn: use what a look has found: the number of undelivered jobs. `is_held_look`: held buckets are to have their
@@ -208,10 +226,11 @@ do
     r.doubled = false
     if window then
       local age = now - r.since_us
+      if age > window then r.taken, r.burst = nil, 0 else note_burst(r, now, undelivered) end
       if route.is_held(ctx, name) then
         r.held_us = now
       elseif now - r.held_us > ANEW_US or now < r.held_us then
-        r.limit = START
+        r.limit = anew(ctx, r)
       end
       if age > window and (now - r.cut_us > window or now < r.cut_us) then
         r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
