@@ -135,10 +135,10 @@ do
   })
 
   -- drip_sliding_counter: two windows that begin at multiples of the period since the epoch. The previous one counts
-  -- for the part of it that is left: previous * (1 - elapsed / period) + current + quantity <= limit. That assumes that the
-  -- calls of the previous window were spread evenly, and is exact where they were. Otherwise up to 2 * limit - 1 may
-  -- pass within one period (a burst at the end of a window, then as many as its weight gives back, evenly), or up to
-  -- `limit` too few (a burst at its beginning).
+  -- for the part of it that is left: previous * (1 - elapsed / period) + current + quantity <= limit. That assumes that
+  -- the calls of the previous window were spread evenly, and is exact where they were. Otherwise up to 2 * limit - 1
+  -- may pass within one period (a burst at the end of a window, then as many as its weight gives back, evenly), or up
+  -- to `limit` too few (a burst at its beginning).
   -- keys   any key that is not dripd's
   -- args   limit period_ms [quantity]
   -- reply  { limited 0/1, limit, remaining, retry_after_ms or -1, reset_after_ms }
