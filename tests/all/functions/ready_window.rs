@@ -718,7 +718,7 @@ fn workers_that_take_all_there_is_now_and_then_get_the_whole_rate() {
     }
     let all: usize = taken[10..].iter().sum();
     assert!(all >= 40 * 40 - 8, "{all} of 1,600 in eight seconds: {taken:?}");
-    assert!(limit(&mut case, T0 + 10 * S) <= 50, "what is taken at once, and 8");
+    assert!(limit(&mut case, T0 + 10 * S) <= 52, "a quarter more than is taken at once");
     for n in 2_000..3_000 {
         case.drain_at(T0 + n * 5 * MS);
     }

@@ -10,7 +10,7 @@
 --   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
 --       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
 --       the age is over the window the limit falls to limit * window / age, once a window. Where no bucket was held for
---       a second it starts anew, at 8 and the most that workers took between two looks in the last second or two
+--       a second it starts anew, at 8, or at a quarter more than workers took between two looks lately
 --   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
 -- The fields of a room, `r`, which is remembered between calls:
@@ -43,6 +43,7 @@ do
 
   local START = 8 -- the limit of a route of which nothing is known
   local ANEW_US = 1000000 -- after so long without a held bucket the limit starts anew
+  local MORE = 1.25 -- of what workers took at once: it varies
   local BELIEVED_US = 100000 -- after so long a route is looked at again
   local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
   local MARKS = 8 -- marks of a list in one window, about
@@ -208,7 +209,7 @@ do
   -- then, find as many the next time, and lose no pace.
   local function anew(ctx, r)
     local is_known = ctx.now - r.burst_us <= 2 * ANEW_US and ctx.now >= r.burst_us
-    return is_known and START + r.burst or START
+    return is_known and max(START, ceil(MORE * r.burst)) or START
   end
 
   -- limit_of: the limit of a route now.
