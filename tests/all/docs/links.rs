@@ -56,7 +56,8 @@ fn a_link_that_leads_nowhere_is_found() {
     let pages = pages();
     let readme = pages.iter().find(|page| page.path == Path::new("README.md")).expect("a README");
     let says = |link| broken(link, readme, &pages);
-    for good in ["config.toml", "docs/benchmarks.md", "#five-minutes", "docs/../README.md#what-is-promised", "https://x.org/y"]
+    for good in
+        ["config.toml", "docs/benchmarks.md", "#five-minutes", "docs/../README.md#what-is-promised", "https://x.org/y"]
     {
         assert_eq!(says(good), None, "{good}");
     }
