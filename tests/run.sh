@@ -8,7 +8,7 @@ set -u
 cd "$(dirname "$0")/.." || exit
 mkdir -p target
 # Most tests wait for a server, a clock or a browser: more of them at once than there are cores.
-: "${RUST_TEST_THREADS:=$(($(nproc) * 4))}"
+: "${RUST_TEST_THREADS:=$(($(nproc) * 3))}"
 export RUST_TEST_THREADS
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${host}_RUNNER=sh $PWD/tests/timed.sh"

@@ -125,8 +125,11 @@ mod tests {
 
     #[test]
     fn a_duration_is_a_whole_number_and_a_unit() {
+        assert_eq!(parse("3us"), Some(Duration::from_micros(3)));
         assert_eq!(parse("20ms"), Some(Duration::from_millis(20)));
-        assert_eq!(parse("7d"), Some(Duration::from_secs(7 * 86_400)));
+        for (text, seconds) in [("90s", 90), ("2m", 120), ("3h", 3 * 3_600), ("7d", 7 * 86_400)] {
+            assert_eq!(parse(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
         for bad in ["", "5", "s", "1.5s", "5 s", "-5s", "5S", "99999999999999999s"] {
             assert_eq!(parse(bad), None, "{bad}");
         }

@@ -223,7 +223,7 @@ const RULES: &[Rule] = &[
         "src/worker/exec.rs",
         "(Some(THROTTLED), _) => Outcome::Throttled(None,",
         "(Some(THROTTLED), _) if status.success() => Outcome::Throttled(None,",
-        "program::work",
+        "program::slow program::work",
     ),
     rust(
         "a worker renews its leases in time",
