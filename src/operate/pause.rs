@@ -129,16 +129,17 @@ impl fmt::Display for PauseReport {
             let below = if subject.is_budget { " below" } else { "" };
             write!(f, "; {}{below} with work now", counted(buckets, "bucket", "buckets"))?;
         }
+        let whose = if self.buckets_met.is_some() { "their" } else { "its" };
         match &self.jobs_out {
             None => Ok(()),
-            Some(Ok(Out { ready: 0, with_workers: 0 })) => f.write_str("; none of their jobs is out"),
+            Some(Ok(Out { ready: 0, with_workers: 0 })) => write!(f, "; none of {whose} jobs is out"),
             Some(Ok(Out { ready, with_workers })) => {
                 let out = ready + with_workers;
                 let jobs = counted(out, "job is", "jobs are");
                 write!(f, "; {jobs} out already and not called back: {ready} ready, {with_workers} with workers")
             }
             Some(Err(why)) => {
-                write!(f, "; how many of their jobs are out is not known: {}", why.in_words(Role::Operator))
+                write!(f, "; how many of {whose} jobs are out is not known: {}", why.in_words(Role::Operator))
             }
         }
     }
@@ -203,7 +204,7 @@ mod tests {
             let changed = changed(pattern, ChangeOutcome::Nothing { stopped_by: None });
             PauseReport { direction: Direction::Out, changed, buckets_met, jobs_out }.to_string()
         };
-        assert_eq!(report("acme", None, 0), "acme: paused; none of their jobs is out");
+        assert_eq!(report("acme", None, 0), "acme: paused; none of its jobs is out");
         assert_eq!(
             report("{twilio}", Some(1), 1),
             "budget twilio: paused; 1 bucket below with work now; 1 job is out already and not called back: 1 ready, 0 with workers"
