@@ -12,10 +12,20 @@ mkdir -p target
 export RUST_TEST_THREADS
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${host}_RUNNER=sh $PWD/tests/timed.sh"
-rm -f target/tests.rc
+rm -f target/tests.rc target/tools.rc
+: > target/tools.log
 cargo test --no-run "$@" || exit
 began=$(date +%s)
+if [ $# = 0 ]; then
+  # tests/tools mostly waits for browsers, and for clients in other languages. So it runs beside the others, and is shown after them.
+  { cargo test --no-fail-fast --test tools > target/tools.log 2>&1; echo $? > target/tools.rc; } &
+  set -- --lib --test all
+fi
 # All programs, whatever the first of them found: what they left out is told of all.
 { cargo test --no-fail-fast "$@" 2>&1; echo $? > target/tests.rc; } | tee target/tests.log
+wait
+tee -a target/tests.log < target/tools.log
 sh tests/summary.sh target/tests.log $(($(date +%s) - began))
-exit "$(cat target/tests.rc)"
+code=$(cat target/tests.rc)
+[ "$code" != 0 ] || [ ! -e target/tools.rc ] || code=$(cat target/tools.rc)
+exit "$code"
