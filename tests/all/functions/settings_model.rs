@@ -140,3 +140,28 @@ proptest! {
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
 }
+
+/// Sequences of which the judge once said that a rule is broken.
+#[test]
+fn sequences_that_were_once_judged_wrongly_are_not() {
+    let sequences: [&[Op]; 1] = [&[
+        Op::Atomic(0, 2),
+        Op::Set(8, vec![5], None),
+        Op::Reload(1),
+        Op::Atomic(2, 1),
+        Op::Advance(130 * MS),
+        Op::Atomic(1, 2),
+        Op::Set(5, vec![0], Some(700 * MS)),
+        Op::ToEnd(-1),
+        Op::Wake(vec![2]),
+        Op::StepBack(2 * S),
+        Op::Take(1),
+    ]];
+    for ops in sequences {
+        let mut world = World::new();
+        for (n, op) in ops.iter().enumerate() {
+            step(&mut world, op).unwrap_or_else(|why| panic!("step {n}, {op:?}: {why}"));
+        }
+        world.end().unwrap_or_else(|why| panic!("at the end: {why}"));
+    }
+}

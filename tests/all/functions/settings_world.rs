@@ -332,8 +332,10 @@ impl World {
             return Ok(());
         }
         self.now = to;
-        for track in &mut self.tracks {
-            track.base = track.base.map(|(low, high)| (low.min(to), high));
+        for (b, track) in self.tracks.iter_mut().enumerate() {
+            // What its route holds was due before, and goes when it is let.
+            let was_due = self.seen.is_in(b, |place| place.starts_with("held"));
+            track.base = track.base.map(|(low, high)| (if was_due { 0 } else { low.min(to) }, high));
             track.went_on = track.went_on.min(to);
         }
         self.judge(&Did::default())
