@@ -11,13 +11,15 @@ mkdir -p target
 : "${RUST_TEST_THREADS:=$(($(nproc) * 3))}"
 export RUST_TEST_THREADS
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
-export "CARGO_TARGET_${host}_RUNNER=sh $PWD/tests/timed.sh"
+export "CARGO_TARGET_${host}_RUNNER=sh tests/timed.sh"
 rm -f target/tests.rc target/tools.rc
 : > target/tools.log
 cargo test --no-run "$@" || exit
 began=$(date +%s)
 if [ $# = 0 ]; then
   # tests/tools mostly waits for browsers, and for clients in other languages. So it runs beside the others, and is shown after them.
+  trap 'kill 0' INT # a job of the background would go on
+  echo 1 > target/tools.rc
   { cargo test --no-fail-fast --test tools > target/tools.log 2>&1; echo $? > target/tools.rc; } &
   set -- --lib --test all
 fi

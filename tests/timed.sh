@@ -4,6 +4,6 @@
 # The usual harness tells that only where it may use what is unstable, which it asks of this variable when it runs. (Nothing is compiled
 # with it.) The harness of tests/tools tells it by itself.
 case $1 in
-  */tools-*) exec "$@" ;;
+  */deps/tools-*) exec "$@" ;;
   *) exec env RUSTC_BOOTSTRAP=1 "$@" -Zunstable-options --report-time ;;
 esac

@@ -17,6 +17,7 @@ fn labels(metric: &Metric, values: &[&str]) -> Vec<LabelPair> {
         pair.set_value((*value).to_owned());
         pair
     };
+    debug_assert_eq!(metric.labels.len(), values.len(), "{}", metric.name);
     metric.labels.iter().zip(values).map(pair).collect()
 }
 

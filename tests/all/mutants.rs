@@ -306,6 +306,7 @@ struct Copy(PathBuf);
 impl Copy {
     fn make() -> Self {
         let copy = Self(std::env::current_dir().expect("a directory").join("target/mutants/tree"));
+        drop(std::fs::remove_dir_all(copy.0.join("src"))); // files that are no more in the tree would be compiled
         let listed = Command::new("git").args(["ls-files", "-z"]).output().expect("git lists the files");
         for file in String::from_utf8_lossy(&listed.stdout).split('\0').filter(|file| Path::new(file).is_file()) {
             copy.write(file, &std::fs::read(file).expect("a file"));

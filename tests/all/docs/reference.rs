@@ -12,7 +12,8 @@ use crate::rig::dripd;
 
 /// What `dripd <words> --help` prints.
 fn help_of(words: &[&str]) -> String {
-    let output = dripd().args(words).arg("--help").env("NO_COLOR", "1").output().expect("dripd runs");
+    let output =
+        dripd().args(words).arg("--help").env("NO_COLOR", "1").env_remove("COLUMNS").output().expect("dripd runs");
     assert!(output.status.success(), "{words:?}");
     String::from_utf8(output.stdout).expect("text")
 }

@@ -29,6 +29,8 @@
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
 --   sent (`mark`), and the job that was sent last
 --   is_shared              of a list: others push into it too, as its length shows, and it was not empty since
+--   done, level            of a list: how many jobs were sent up to the last mark that was taken, and after it, while
+--   one is there that should have been taken
 --   lefts, turned_us       when buckets that are held again and again had their last turn (`rank_of`), and when any was
 --   last held; `lefts` is forgotten where none was for a second
 --   ranks                  in a call: the ranks of the held buckets that have their turns in it
@@ -56,7 +58,8 @@ do
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
       limit = START, cut_us = -huge, held_us = -huge, taken = nil, burst = 0, burst_us = -huge,
-      turned_us = -huge, oldest_us = nil, oldest_after = nil, gone = 0, marks = nil, job = nil, is_shared = false,
+      turned_us = -huge, oldest_us = nil, oldest_after = nil,
+      gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false,
       lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
@@ -130,8 +133,8 @@ do
   -- taken. Where the job cannot be looked for that number tells, or, where others push into the list too, it counts as
   -- taken. A job that was sent again later is found as long as the later one is there.
   local function is_there(ctx, r, one, length, is_counted)
-    if length == 0 then return false end
-    local may_look = one.job and length <= SEARCH_MOST and (not one.is_repeated or r.is_shared and not is_counted)
+    if length == 0 or is_counted and r.is_shared then return false end
+    local may_look = one.job and length <= SEARCH_MOST and (not one.is_repeated or r.is_shared)
     local count, err = nil, nil
     if may_look then count, err = forward.count_of(r.forward, one.job) end
     if count then return count > 0 end
@@ -142,17 +145,27 @@ do
   -- taken_of: how many marks, and how many of the sent jobs, have certainly been taken from a list of this length. Jobs
   -- are taken in order, so the marks are asked from the oldest one on. What the number of jobs says is not enough:
   -- somebody may have deleted jobs that were not the oldest ones. Marks that were not taken by that number are asked
-  -- only where `asks`. Changes nothing.
+  -- only where `asks`; with the window off it tells all. The third reply: a job is there that was taken by that number,
+  -- so others were deleted, or somebody pushed it back. Changes nothing.
   -- cost   a search of the list for each mark that is gone, and one more; each is gone once
-  local function taken_of(ctx, r, length, asks)
-    local marks, gone, taken = r.marks, max(r.gone, r.sent - length), 0
+  local function taken_of(ctx, r, length, window, asks)
+    local marks, gone, taken, is_odd = r.marks, max(r.gone, r.sent - length), 0, false
     while marks[taken + 1] do
       local one = marks[taken + 1]
       local is_counted = one.upto <= gone
-      if not is_counted and not asks or is_there(ctx, r, one, length, is_counted) then break end
+      if not is_counted and not asks then break end
+      if (window or asks) and is_there(ctx, r, one, length, is_counted) then
+        is_odd = is_counted
+        break
+      end
       taken = taken + 1
     end
-    return taken, taken > 0 and max(gone, marks[taken].upto) or gone
+    return taken, taken > 0 and max(gone, marks[taken].upto) or gone, is_odd
+  end
+
+  -- drop_marks: these many marks are taken.
+  local function drop_marks(r, taken)
+    for _ = 1, taken do r.done = table.remove(r.marks, 1).upto end
   end
 
   -- age_of_list: its age, how many of the jobs in the list this server sent, and how many it has not seen taken (nil:
@@ -161,7 +174,7 @@ do
     local r = ctx.memory.rooms[name]
     if not r or not r.marks or r.forward.to ~= list then return 0, 0, nil end
     local taken, gone = 0, r.gone
-    if length then taken, gone = taken_of(ctx, r, length, true) end
+    if length then taken, gone = taken_of(ctx, r, length, room.window_of(ctx, name), true) end
     local first = length and r.marks[taken + 1]
     return first and max(0, ctx.now - first.at) or 0, r.sent - max(gone, 0), r.sent - gone
   end
@@ -255,24 +268,30 @@ do
       return note(ctx, 'wrong-type', key, err)
     end
     if not r.marks then
-      r.marks, r.gone = {}, r.sent - length
+      r.marks, r.gone, r.done = {}, r.sent - length, r.sent - length
       if length > 0 then
         r.job = forward.newest(at)
         mark(ctx, r, 0)
       end
     end
     if length == 0 then r.is_shared = false elseif r.sent - length < r.gone then r.is_shared = true end
-    local marks, taken = r.marks, nil
-    taken, r.gone = taken_of(ctx, r, length, false)
-    local first, is_full = marks[taken + 1], not r.is_shared and r.sent - r.gone >= r.limit
-    if first and window and length < most and (ctx.now - first.at > window or is_full or is_held_look) then
-      taken, r.gone = taken_of(ctx, r, length, true)
+    local marks, taken, is_odd = r.marks, nil, false
+    taken, r.gone, is_odd = taken_of(ctx, r, length, window, false)
+    drop_marks(r, taken)
+    local first, is_full = marks[1], not r.is_shared and r.sent - r.gone >= r.limit
+    local is_asked = ctx.now - (first and first.at or ctx.now) > (window or huge) or is_full or is_held_look
+    if first and window and length < most and not is_odd and is_asked then
+      taken, r.gone, is_odd = taken_of(ctx, r, length, window, true)
+      drop_marks(r, taken)
     end
-    for _ = 1, taken do table.remove(marks, 1) end
+    r.level = is_odd and (r.level or r.sent - r.done) or nil
     for _, one in ipairs(marks) do one.at = min(one.at, ctx.now) end -- where the clock stepped back
     r.since_us = marks[1] and marks[1].at or ctx.now
     learn(ctx, name, r, r.sent - r.gone, is_held_look)
     taken_by(ctx, r, r.sent - r.gone)
+    -- One more may enter for each that is gone, whoever took or deleted it: no more lie there than when that began.
+    -- Where workers take the others and a job is pushed back each time, one more for every eight that are gone.
+    if r.level then r.left = max(r.left, r.level + floor((r.sent - r.done - length) / 8) - length) end
     r.left = min(r.left, most - length)
     if r.left <= 0 and length >= most then r.doubled = false end
   end
@@ -297,6 +316,7 @@ do
       undelivered = group and route.undelivered(group, length) or length
       local is_over = window and (ctx.now - r.since_us > window or ctx.now < r.since_us or undelivered >= r.limit)
       if window and group and not route.knows_lag(group, length) then
+        r.oldest_after = nil -- it may have been deleted meanwhile
         undelivered = find_oldest(ctx, r, group) and max(undelivered, 1) or 0
       elseif undelivered > 0 and is_over and not find_oldest(ctx, r, group) then
         undelivered = 0
