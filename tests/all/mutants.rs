@@ -135,7 +135,7 @@ const RULES: &[Rule] = &[
         "a job is charged no less than nothing",
         "units = max(units, -charged)",
         "units = units",
-        "functions::cost functions::tree_model",
+        "functions::cost",
     ),
     lua(
         "what a job cost too much is given back",

@@ -255,3 +255,18 @@ fn an_ack_with_the_cost_puts_budgets_and_quotas_right_too() {
     assert!(windows.ends_with(":710"), "{windows}");
     assert_eq!(case.refusal("drip__ack", &["ready"], &[T0.to_string().as_str(), &entry.id, "COST", "-5"]), "BADARG");
 }
+
+#[test]
+fn no_more_is_given_back_than_a_job_was_charged() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\nquota = '3/d'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["1", "2"]);
+    case.settle_at(T0);
+    case.settle_at(T0 + MS);
+    let entry = case.take("ready", 1).remove(0).id;
+    let args = [(T0 + MS).to_string(), entry, "-3".to_owned()];
+    assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+    case.push_at(T0 + MS, "b", &["3", "4", "5", "6"]);
+    let left: i64 = (2..20).map(|n| case.drain_at(T0 + n * MS).dispatched).sum();
+    assert_eq!(left, 2, "one of the two jobs still counts");
+}
