@@ -9,13 +9,15 @@ const tell = (said) => process.stdout.write(`${JSON.stringify(said)}\n`);
 const idle = () => process.exit(0);
 process.once('SIGTERM', idle); // while it does not work
 
-async function run({ body, bucket, attempt, id, traceparent }) {
+async function run(job) {
+  const { body, bucket, attempt, id, traceparent } = job;
   tell({ job: body.toString('base64'), bucket, attempt, id, traceparent: traceparent ?? null });
   const [word, ...rest] = String(body).split(' ');
   const isFirst = !seen.has(id);
   seen.add(id);
   if (word === 'fail') throw new Error(rest.join(' '));
   if (word === 'dead') throw new Dead(rest.join(' '));
+  if (word === 'limits') job.limits({ 'X-RateLimit-Remaining': rest[0], 'X-RateLimit-Reset': '60' });
   if (word === 'sleep') await sleep(Number(rest[0]), undefined, { ref: false });
   if (word === 'retry' && isFirst) throw new RetryIn(Number(rest[0]));
   if (word === 'throttle' && isFirst) throw new Throttled(Number(rest[0]), rest[1]);

@@ -30,6 +30,8 @@ export interface Job {
   /** The entry of this try in its ready stream. */
   entry: string;
   headers: Record<string, string>; traceparent?: string;
+  /** Tell dripd what the headers of an API's answer say about its limits (x-ratelimit-remaining and such). They are about this bucket, or the budget that is named. */
+  limits(headers: Headers | Record<string, string>, budget?: string): void;
   /** Aborted when the lease was lost, or when the worker gave the job back: stop, somebody else may have it. */
   signal: AbortSignal;
 }

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient, ErrorReply, RESP_TYPES } from 'redis';
+import { argsOf, readLimits } from './limits.js';
 
 const BLOCK_MS = 2000; // how long a read waits
 const BLOCK_EACH_MS = 100; // the same where a worker goes round several partitions
@@ -121,6 +122,16 @@ export class Drip {
     }
   }
 
+  // Say it with what was told of limits; where that has no place, because no such budget is above the bucket, without it.
+  async #with(told, say) {
+    try {
+      return await say(told);
+    } catch (why) {
+      if (told.length === 0 || !(why instanceof ErrorReply) || !why.message.startsWith('BADARG')) throw why;
+      return say([]);
+    }
+  }
+
   // One job: run it, renew its lease meanwhile, and say how it ended.
   async #one(stream, name, run, entry, flat) {
     const fail = (...args) => this.#again(this.#says, ['FCALL', 'drip_fail', '1', stream, entry, ...args]);
@@ -142,12 +153,12 @@ export class Drip {
     const end = await Promise.race([ran, late]);
     clearInterval(renew);
     clearTimeout(timer);
-    if (end === 'done') return this.#again(this.#says, ['FCALL', 'drip_ack', '1', stream, entry]);
+    if (end === 'done') return this.#with(job.told, (told) => this.#again(this.#says, ['FCALL', 'drip_ack', '1', stream, entry, ...told]));
     if (end === 'late') {
       lost.abort();
       return fail('RETRY_IN', '0', 'KEEP', 'REASON', 'worker stopped');
     }
-    return fail(...said(end.why));
+    return this.#with(job.told, (told) => fail(...said(end.why), ...told));
   }
 }
 
@@ -178,7 +189,9 @@ function jobOf(entry, flat, signal) {
   const of = Object.entries(fields).filter(([field]) => field.startsWith('h:'));
   const headers = Object.fromEntries(of.map(([field, value]) => [field.slice(2), String(value)]));
   const hash = createHash('sha256').update(fields.bucket).digest('hex').slice(0, 16);
+  const told = []; // what the other side said about its limits
   return {
+    limits: (answer, budget) => void told.splice(0, told.length, ...argsOf(readLimits(answer), budget)), told,
     bucket: String(fields.bucket), body: fields.job, attempt: Number(fields.attempt), id: `${fields.id ?? entry}-${hash}`, entry, headers,
     traceparent: headers.traceparent, leaseMs: Number(fields.lease_ms), signal,
   };

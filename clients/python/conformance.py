@@ -33,6 +33,8 @@ def run(job: Job) -> None:
         raise RuntimeError(rest)
     elif word == "dead":
         raise Dead(rest)
+    elif word == "limits":
+        job.limits({"X-RateLimit-Remaining": rest, "X-RateLimit-Reset": "60"})
     elif word == "sleep":
         time.sleep(int(rest) / 1000)
     elif word == "retry" and is_first:

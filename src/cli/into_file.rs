@@ -134,6 +134,7 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
         for stands in stands {
             let has = match key.as_str() {
                 "slow-down" => format!("is slowed down ({})", stands.text),
+                "told-limit" => format!("is told: {}", stands.text),
                 key if is_order(key) => format!("has {key}"),
                 key => format!("has {key} = {}", stands.text),
             };

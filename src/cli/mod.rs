@@ -28,6 +28,7 @@ mod set;
 mod settings;
 mod slow;
 mod status;
+mod told;
 mod top;
 mod work;
 
@@ -98,6 +99,8 @@ enum Command {
     Resume(pause::Resume),
     /// Slow down a bucket or a budget for a while, as its other side asks, or end that
     Slow(slow::Slow),
+    /// Say how much more the other side of a bucket or a budget lets through, or forget that
+    Told(told::Told),
     /// Take nothing into a bucket; what is there goes on
     Close(pause::Close),
     /// Take jobs into a closed bucket again
@@ -178,6 +181,7 @@ impl Command {
             Self::Pause(pause) => (format!("pause {}", pause.target.subject(pause.kind.budget)), Role::Operator),
             Self::Resume(resume) => (format!("resume {}", resume.target.subject(resume.kind.budget)), Role::Operator),
             Self::Slow(slow) => (slow.action(), Role::Operator),
+            Self::Told(told) => (told.action(), Role::Operator),
             Self::Close(close) => (format!("close {}", close.target.subject(false)), Role::Operator),
             Self::Open(open) => (format!("open {}", open.target.subject(false)), Role::Operator),
             Self::Settings(_) => ("list what is set".to_owned(), Role::Observer),
@@ -256,6 +260,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
             pause::stop(&load()?, Direction::Out, target, kind.budget, lasts).await
         }
         Command::Slow(slow) => slow.run(&load()?).await,
+        Command::Told(told) => told.run(&load()?).await,
         Command::Resume(pause::Resume { target, kind }) => {
             pause::resume(&load()?, Direction::Out, target, kind.budget).await
         }

@@ -57,6 +57,7 @@ fn as_text(row: &Row, now: u64) -> String {
         "pause" => "paused".to_owned(),
         "close" => "closed".to_owned(),
         "slow-down" => format!("slowed down ({})", row.stands.text),
+        "told-limit" => format!("told: {}", row.stands.text),
         key => format!("{key} = {}", row.stands.text),
     };
     // These texts come from outside: none of them may look like a line of this list.

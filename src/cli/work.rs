@@ -51,6 +51,10 @@ pub(super) struct Work {
     /// A job that is throttled slows down this budget above its bucket, and so all that is below it [default: the bucket]
     #[arg(long, value_name = "NAME", conflicts_with = "print", value_parser = budget)]
     throttle_budget: Option<BucketName>,
+    /// What the answers to --http say about the limits of the other side is about this budget above a job's bucket [default: the
+    /// bucket]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["exec", "print"], value_parser = budget)]
+    told_in: Option<BucketName>,
     /// Write each job to standard output, a line each
     #[arg(long)]
     print: bool,
@@ -117,7 +121,7 @@ impl Work {
         }
         drop(connect(config).await?);
         let worker = Worker::new(address, layout, self.route, usize::from(self.concurrency), runner);
-        let worker = worker.slowing(self.throttle_budget).from(self.partitions);
+        let worker = worker.slowing(self.throttle_budget).told_in(self.told_in).from(self.partitions);
         let mut working = std::pin::pin!(worker.run(stop.clone()));
         loop {
             tokio::select! {

@@ -64,10 +64,13 @@ pub(super) const CONCURRENCY_HINT: &str =
     "write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`";
 
 /// The keys of which a `[[budget]]` entry needs one.
-pub const BUDGET_LIMITS: [&str; 4] = ["rate", "job_rate", "quota", "concurrency"];
+pub const BUDGET_LIMITS: [&str; 5] = ["rate", "job_rate", "quota", "concurrency", "told"];
 
 /// The allowed values of `job_rate`.
 pub(super) const JOB_RATE_HINT: &str = "write a count and a period, as in \"500/m\", or \"none\"";
+
+/// The allowed values of `told`.
+pub(super) const TOLD_HINT: &str = "write \"stop\", \"spread\" or \"off\"";
 
 /// The allowed values of `ttl`.
 pub(super) const TTL_HINT: &str =
@@ -183,6 +186,13 @@ pub const POLICY: &[Key] = &[
         "How fast jobs leave whatever they cost, beside `rate`, which counts what they cost. The later of both decides.",
     ),
     key(
+        "told",
+        "\"stop\"",
+        Allowed::Words(TOLD_HINT),
+        "What follows when the other side says how much more it lets through until its limit resets. `\"stop\"`: when nothing is left, \
+         nothing leaves until then. `\"spread\"`: what is left is spread evenly over the time left, never faster than the rate.",
+    ),
+    key(
         "dedup",
         "\"10m\"",
         Allowed::Duration(Duration::from_secs(1), WEEK),
@@ -230,6 +240,13 @@ pub const BUDGET: &[Key] = &[
         "\"none\"",
         Allowed::Words(JOB_RATE_HINT),
         "How fast jobs leave all that is below it whatever they cost, beside `rate`, which counts what they cost.",
+    ),
+    key(
+        "told",
+        "\"stop\"",
+        Allowed::Words(TOLD_HINT),
+        "What follows for all that is below it when the other side says how much more it lets through. With `\"spread\"` it needs no rate: what \
+         is told alone paces it.",
     ),
 ];
 

@@ -7,7 +7,7 @@ use super::section::{Problems, Section};
 use crate::model::bucket::BucketName;
 use crate::model::duration;
 use crate::model::glob::is_glob;
-use crate::model::node::{Budget, Node, Slow};
+use crate::model::node::{Budget, Node, Slow, Told};
 use crate::model::parent::Parent;
 use crate::model::policy::Policy;
 use crate::model::quota::Quota;
@@ -40,6 +40,7 @@ pub fn read_node(section: &mut Section, base: &Node, problems: &mut Problems) ->
         quotas: quotas.unwrap_or_else(|| base.quotas.clone()),
         slow: read_slow(section, base.slow, problems),
         job_rate,
+        told: section.read("told", |v| Told::parse(v.as_str()?), problems).unwrap_or(base.told),
     }
 }
 
@@ -128,9 +129,12 @@ pub fn read_budget_entry(section: &mut Section, problems: &mut Problems) -> (Opt
     let glob = section.must_read("match", |v| v.as_str().filter(|glob| can_match(glob)).map(str::to_owned), problems);
     // A limit that is written and wrong is reported as wrong; the budget is then not also reported as limiting nothing.
     let names_a_limit = keys::BUDGET_LIMITS.iter().any(|key| section.has(key));
+    // One whose other side tells it is limited by that.
+    let is_told = section.has("told");
     let before = problems.count();
     let budget = read_budget(section, Duration::from_secs(1), problems);
-    if !budget.limits_something() && (!names_a_limit || problems.count() == before) {
+    let is_limited = budget.limits_something() || is_told && budget.node.told != Told::Off;
+    if !is_limited && (!names_a_limit || problems.count() == before) {
         let name = section.name();
         let limits = keys::BUDGET_LIMITS.join(", ");
         problems.add(format!("{name}: it limits nothing; write at least one of {limits}"));
@@ -219,9 +223,9 @@ mod tests {
         let text = "[[budget]]\nmatch = 'a'\n[[budget]]\nmatch = 'b'\nquota = []\nconcurrency = 'none'\n[[budget]]\nmatch = 'c'\nrate = '5'\n\
                     [[budget]]\nmatch = 'd'\njob_rate = '5'\n[[budget]]\nmatch = '{e}'\nrate = '5/s'\n[[budget]]\nrate = '5/s'\n\
                     [[budget]]\nmatch = 'g'\nconcurrency = 5\ncapacity = 5\nttl = '1m'\nwieght = 5\n[[budget]]\nmatch = ''\nrate = '5/s'\n";
-        let nothing = "it limits nothing; write at least one of rate, job_rate, quota, concurrency";
+        let nothing = "it limits nothing; write at least one of rate, job_rate, quota, concurrency, told";
         let name = "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces";
-        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow, job_rate";
+        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow, job_rate, told";
         let (rate, job_rate) = (Rate::HINT, keys::JOB_RATE_HINT);
         assert_eq!(
             problems(text),

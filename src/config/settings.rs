@@ -29,6 +29,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("ordered", &["ordered"]),
     ("slow", &["slow"]),
     ("job_rate", &["job_count", "job_period_us"]),
+    ("told", &["told"]),
     ("dedup", &["dedup_us"]),
     ("ttl", &["ttl_us"]),
 ];
@@ -256,7 +257,7 @@ mod tests {
             "weihgt=1",
         ];
         let shown = parse(&words(&given), &TWILIO).expect_err("most of it is wrong").to_string();
-        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow, job_rate";
+        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow, job_rate, told";
         let expected = [
             "what is to be set: 6 problems".to_owned(),
             format!("  capacity: a budget has no capacity, only buckets have; {own}"),
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
         let shown = parse_keys(&words(&["rate", "lease"]), true).expect_err("one is none").to_string();
         let expected = "what is to be unset: 1 problem\n  \"lease\" is no key of a budget; write some of rate, catch_up, within, weight, quota, \
-                        concurrency, slow, job_rate";
+                        concurrency, slow, job_rate, told";
         assert_eq!(shown, expected);
     }
 

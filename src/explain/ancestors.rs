@@ -81,15 +81,22 @@ fn at_its_rate(level: &Level, due: u64, local_time: &LocalTime, turn: Option<&st
     Reason::about(level, binding, words)
 }
 
-/// The cause of a node's due, as a binding and in words: of a slow-down and a used-up quota the one that ends last,
-/// else the rate.
+/// The cause of a node's due, as a binding and in words: of a slow-down, a told limit and a used-up quota the one that
+/// ends last, else the rate.
 pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding, String) {
     let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
-    let ends = quota.map_or(0, |quota| quota.ends_us);
+    let told = level.told.as_ref().filter(|told| told.waits_us > 0);
+    let ends = quota.map_or(0, |quota| quota.ends_us).max(told.map_or(0, |told| told.waits_us));
     if level.slow_us > ends {
         let hand =
             Hand::of_key(level, "slow-down").map_or_else(String::new, |hand| format!(" {}", hand.say(local_time)));
         return (Binding::Slow, format!("is slowed down{hand}"));
+    }
+    if let Some(told) = told.filter(|told| told.waits_us == ends) {
+        let reset = say(Duration::from_micros(told.reset_us));
+        let says =
+            if told.is_reckoned { "its limit has reset, and so it is taken that" } else { "the other side says that" };
+        return (Binding::Told, format!("is paced by what it is told: {says} {} for {reset}", told.shown()));
     }
     match quota {
         Some(quota) => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),

@@ -22,6 +22,8 @@ pub enum Binding {
     Delayed,
     /// The other side asked for a pause.
     Slow,
+    /// The other side says that no more, or not so soon, are let through.
+    Told,
     /// As many have left as may in a window of the calendar.
     Quota,
     /// The rate.

@@ -23,7 +23,8 @@ pub use provenance::Origin;
 use crate::model::counted::counted;
 use crate::model::duration::{say, show};
 use crate::model::escape::{escaped, line as one_line, shell};
-use crate::store::explain::{Facts, Gate, Level, Place, QuotaUsed, Retries, Share, Slots, Worker, Wrong};
+use crate::store::explain::{Facts, Gate, Level, Place, Retries, Share, Slots, Worker, Wrong};
+use crate::store::level_limits::{QuotaUsed, ToldLimit};
 use crate::store::routes::{Ready, say_pace};
 
 /// The narrowest terminal, and in it the widths of labels and of values, in columns.
@@ -98,6 +99,7 @@ struct Link {
     share: Option<Share>,
     waiting: Option<u64>,
     slow_us: u64,
+    told: Option<ToldLimit>,
     quotas: Vec<QuotaUsed>,
     paused: Option<provenance::Hand>,
     closed: Option<provenance::Hand>,
@@ -295,6 +297,7 @@ impl Link {
             share: level.share.clone(),
             waiting: level.waiting,
             slow_us: level.slow_us,
+            told: level.told.clone(),
             quotas: level.quotas.clone(),
             paused: hand(&level.paused, "pause"),
             closed: hand(&level.closed, "close"),
@@ -319,6 +322,9 @@ impl Link {
         }
         if self.slow_us > 0 {
             more.push(format!("slowed down for {} more", say(Duration::from_micros(self.slow_us))));
+        }
+        if let Some(told) = &self.told {
+            more.push(format!("told: {}, reset in {}", told.shown(), say(Duration::from_micros(told.reset_us))));
         }
         for quota in &self.quotas {
             let ends = say(Duration::from_micros(quota.ends_us));

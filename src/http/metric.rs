@@ -48,9 +48,10 @@ metrics! {
     FINISHED = Counter "dripd_jobs_finished_total" ["outcome"] "Jobs that are done with a dispatch: acknowledged (by any worker), forwarded into a list of another system, to be tried again, dead, given back, turned away by the other side, or taken back when their lease ended.";
     LATENESS = Histogram "dripd_lateness_seconds" [] "How long after their due jobs left; the sum is told from finer buckets, to within a tenth.";
     SLOW_INCIDENTS = Counter "dripd_slow_incidents_total" ["policy"] "How often a policy's other side said that it is too fast.";
+    TOLD_REPORTS = Counter "dripd_told_reports_total" [] "How often the other side said how much more it lets through.";
     PARTITION_AWAY = Gauge "dripd_partition_away" ["partition", "node"] "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
     BUCKETS = Gauge "dripd_buckets" ["state"] "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and (retrying) buckets with failed jobs or delayed ones.";
-    SETTINGS = Gauge "dripd_settings" ["kind"] "Names and globs that have settings, and buckets and budgets of which a slow-down is known.";
+    SETTINGS = Gauge "dripd_settings" ["kind"] "Names and globs that have settings, and buckets and budgets of which a slow-down or a told limit is known.";
     OVERDUE = Gauge "dripd_overdue_seconds" ["place"] "For how long the first one there has been due.";
     READY_UNDELIVERED = Gauge "dripd_ready_undelivered" ["route"] "Jobs that have left their buckets and that no worker has taken; of a route that forwards, how many its list holds.";
     READY_OLDEST = Gauge "dripd_ready_oldest_seconds" ["route"] "How long the oldest of those has been there.";

@@ -135,6 +135,7 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
         families.add(&metric::FINISHED, &[outcome], n as f64);
     }
     lateness(families, figures);
+    families.add(&metric::TOLD_REPORTS, &[], count("told") as f64);
     let mut policies: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, (policy, n)) in figures.counters_of("slow:").enumerate() {
         *policies.entry(if at < POLICIES { policy } else { "(other)" }).or_default() += n;

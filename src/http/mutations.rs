@@ -21,6 +21,8 @@ use super::resource_path::{ResourcePath, bad_name, name};
 use super::state::AppState;
 use crate::config::settings;
 use crate::model::bucket::BucketName;
+use crate::model::duration;
+use crate::model::node::Units;
 use crate::operate::bounds::{self, REASON_MOST};
 use crate::operate::changed::Changed;
 use crate::operate::dead_filter::short_glob;
@@ -29,7 +31,9 @@ use crate::operate::purge::{PurgeOptions, PurgeRequest};
 use crate::operate::set::{SetRequest, UnsetRequest, values_of_json};
 use crate::operate::slow::{SlowRequest, Slowed};
 use crate::operate::target::Target;
+use crate::operate::told::{TakenReport, ToldRequest};
 use crate::store::Partitions;
+use crate::store::jobs::work::{LIMIT_MOST, LimitReport};
 use crate::store::purge::Purged;
 
 /// The query of a request that changes something.
@@ -83,6 +87,56 @@ pub(super) struct SlowBody {
     /// Why
     #[schema(value_type = Option<shapes::Reason>)]
     reason: Option<String>,
+}
+
+/// A report of a limit, or that it is forgotten.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Told)]
+pub(super) struct ToldBody {
+    /// So much more is let through until the reset
+    #[schema(maximum = 1_000_000_000)]
+    remaining: Option<u64>,
+    /// Until the limit resets, in milliseconds
+    #[schema(maximum = 31_622_400_000_u64)]
+    reset_ms: Option<u64>,
+    /// How much is let through after a reset
+    #[schema(minimum = 1, maximum = 1_000_000_000)]
+    limit: Option<u64>,
+    /// What is counted: jobs, or what they cost [default: job]
+    units: Option<Units>,
+    /// What was told is forgotten
+    #[serde(default)]
+    clear: bool,
+    /// A budget above the bucket that it is about in its place
+    #[serde(rename = "in")]
+    #[schema(value_type = Option<shapes::Name>)]
+    within: Option<String>,
+    /// Why
+    #[schema(value_type = Option<shapes::Reason>)]
+    reason: Option<String>,
+}
+
+impl ToldBody {
+    /// The report; `None`: what was told is forgotten.
+    fn report(&self) -> Result<Option<LimitReport>, Problem> {
+        let example = "write {\"remaining\": 12, \"reset_ms\": 30000}, or {\"clear\": true}";
+        let Self { limit, units, .. } = *self;
+        match (self.remaining, self.reset_ms, self.clear) {
+            (None, None, true) if limit.is_none() && units.is_none() => Ok(None),
+            (Some(remaining), Some(reset_ms), false) => {
+                if remaining > LIMIT_MOST || limit.is_some_and(|limit| !(1..=LIMIT_MOST).contains(&limit)) {
+                    let why = format!("remaining is 0 to {LIMIT_MOST}, and limit 1 to {LIMIT_MOST}");
+                    return Err(Problem::bad_request(why));
+                }
+                if u128::from(reset_ms) > duration::LONGEST.as_millis() {
+                    return Err(Problem::bad_request("reset_ms is 0 to that of 366 days"));
+                }
+                Ok(Some(LimitReport { remaining, reset_ms, limit, units: units.unwrap_or(Units::Job) }))
+            }
+            _ => Err(Problem::bad_request(example)),
+        }
+    }
 }
 
 /// The buckets or budgets that a path and a query name.
@@ -205,6 +259,18 @@ pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<C
     Ok(Json(changed))
 }
 
+/// The budget that `in` of a body names: a caller needs the permission for all buckets.
+fn budget_in(request: &MutationRequest, within: Option<&str>) -> Result<Option<BucketName>, Problem> {
+    let within = within.map(name).transpose()?;
+    if within.is_some() {
+        request.context.caller.may_operate(None)?;
+        if request.target.subject().is_budget {
+            return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
+        }
+    }
+    Ok(within)
+}
+
 /// `POST …/slow`.
 pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<Slowed>, Problem> {
     let body: SlowBody = read_members(body).await?;
@@ -214,16 +280,20 @@ pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Re
         _ => return Err(Problem::bad_request("write {\"for\": \"30s\"}, or {\"clear\": true}")),
     };
     let reason = reason(body.reason.as_deref())?;
-    let within = body.within.as_deref().map(name).transpose()?;
-    if within.is_some() {
-        request.context.caller.may_operate(None)?;
-        if request.target.subject().is_budget {
-            return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
-        }
-    }
+    let within = budget_in(&request, body.within.as_deref())?;
     let by = request.context.by();
     let slow = SlowRequest { target: request.target, lasts, within, reason };
     Ok(Json(request.context.state.call(async |mut store: Partitions| slow.run(&mut store, &by).await).await?))
+}
+
+/// `POST …/told`.
+pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<TakenReport>, Problem> {
+    let body: ToldBody = read_members(body).await?;
+    let (report, reason) = (body.report()?, reason(body.reason.as_deref())?);
+    let within = budget_in(&request, body.within.as_deref())?;
+    let by = request.context.by();
+    let told = ToldRequest { target: request.target, report, within, reason };
+    Ok(Json(request.context.state.call(async |mut store: Partitions| told.run(&mut store, &by).await).await?))
 }
 
 /// `POST …/purge`.

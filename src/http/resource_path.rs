@@ -11,7 +11,7 @@ use super::problem::Problem;
 use crate::model::bucket::{BadBucketName, BucketName};
 
 /// The verbs that may follow a name.
-pub(super) const VERBS: [&str; 8] = ["jobs", "drips", "pause", "resume", "close", "open", "slow", "purge"];
+pub(super) const VERBS: [&str; 9] = ["jobs", "drips", "pause", "resume", "close", "open", "slow", "told", "purge"];
 
 /// The verb that a key may follow.
 pub(super) const SETTINGS: &str = "settings";

@@ -10,7 +10,7 @@ use axum::{Extension, Router, middleware};
 use utoipa::openapi::{HttpMethod, Required};
 
 use super::auth::Exposure;
-use super::document::bodies::{Chosen, GoOn, SlowBucket, SlowBudget};
+use super::document::bodies::{Chosen, GoOn, SlowBucket, SlowBudget, ToldBucket, ToldBudget};
 use super::document::keys::{BucketKeys, BucketValue, BudgetKeys, BudgetValue};
 use super::document::{Document, document};
 use super::resource_path::SETTINGS;
@@ -24,6 +24,7 @@ use crate::operate::limit::LimiterVerdict;
 use crate::operate::purge::PurgeOptions;
 use crate::operate::settings::SetValue;
 use crate::operate::slow::Slowed;
+use crate::operate::told::TakenReport;
 use crate::store::purge::Purged;
 use crate::store::routes::RouteStatus;
 use crate::store::status::Status;
@@ -104,6 +105,12 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
             routes.push(
                 Route::new(HttpMethod::Post, format!("{base}/slow"), says, post(mutations::slow), answer)
                     .body(if is_budget { Body::of::<SlowBudget>() } else { Body::of::<SlowBucket>() }),
+            );
+            let says = format!("Say how much more the other side of {of} lets through, or forget that");
+            let answer = Answer::of::<TakenReport>("Whether it counts");
+            routes.push(
+                Route::new(HttpMethod::Post, format!("{base}/told"), says, post(mutations::told), answer)
+                    .body(if is_budget { Body::of::<ToldBudget>() } else { Body::of::<ToldBucket>() }),
             );
         }
     }
@@ -246,9 +253,12 @@ fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
             add(HttpMethod::Post, format!("{named}/{verb}"), post(mutations::pause));
         }
         add(HttpMethod::Post, format!("{named}/slow"), post(mutations::slow));
-        // `slow` is the name of a key as well, here of all that a glob matches.
-        add(HttpMethod::Patch, format!("{named}/slow"), patch(mutations::set));
-        add(HttpMethod::Delete, format!("{named}/slow"), delete(mutations::unset));
+        add(HttpMethod::Post, format!("{named}/told"), post(mutations::told));
+        // `slow` and `told` are names of keys as well, here of all that a glob matches.
+        for key in ["slow", "told"] {
+            add(HttpMethod::Patch, format!("{named}/{key}"), patch(mutations::set));
+            add(HttpMethod::Delete, format!("{named}/{key}"), delete(mutations::unset));
+        }
         for path in [format!("{named}/{SETTINGS}"), format!("{named}/{SETTINGS}/{{key}}")] {
             add(HttpMethod::Patch, path.clone(), patch(mutations::set));
             add(HttpMethod::Delete, path, delete(mutations::unset));

@@ -9,6 +9,43 @@ use crate::model::duration::micros;
 use crate::model::parent::Parent;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
+use crate::model::words;
+
+words! {
+    /// What follows when the other side says how much more it lets through until its limit resets.
+    #[derive(Default)]
+    pub enum Told {
+        /// Nothing.
+        Off = "off",
+        /// When nothing is left, nothing leaves until the reset.
+        #[default]
+        Stop = "stop",
+        /// What is left is spread evenly over the time until the reset.
+        Spread = "spread",
+    }
+}
+
+words! {
+    /// What a limit of the other side counts.
+    #[derive(serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Units {
+        /// Jobs.
+        Job = "job",
+        /// What they cost.
+        Cost = "cost",
+    }
+}
+
+impl Units {
+    /// Several of them, in words.
+    pub fn counted(self) -> &'static str {
+        match self {
+            Self::Job => "jobs",
+            Self::Cost => "units of cost",
+        }
+    }
+}
 
 /// The settings that a bucket and a budget have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +62,21 @@ pub struct Node {
     pub slow: Slow,
     /// A second rate that counts jobs, whatever they cost; none: only the rate applies.
     pub job_rate: Option<Rate>,
+    /// What follows from the limits that the other side tells.
+    pub told: Told,
 }
 
 impl Default for Node {
     fn default() -> Self {
-        Self { within: None, weight: 1, concurrency: None, quotas: Vec::new(), slow: Slow::default(), job_rate: None }
+        Self {
+            within: None,
+            weight: 1,
+            concurrency: None,
+            quotas: Vec::new(),
+            slow: Slow::default(),
+            job_rate: None,
+            told: Told::default(),
+        }
     }
 }
 
@@ -116,6 +163,9 @@ impl Serialize for Budget {
         if let Some(rate) = node.job_rate {
             map.serialize_entry("job_count", &rate.count())?;
             map.serialize_entry("job_period_us", &micros(rate.period()))?;
+        }
+        if node.told != default.told {
+            map.serialize_entry("told", node.told.as_str())?;
         }
         map.end()
     }

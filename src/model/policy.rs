@@ -97,7 +97,7 @@ impl Policy {
 }
 
 /// Fields of `[defaults]` that the record leaves out while they have the value of [`Policy::default`].
-const IF_USED: [&str; 11] = [
+const IF_USED: [&str; 12] = [
     "catch_up_set",
     "within",
     "weight",
@@ -109,13 +109,14 @@ const IF_USED: [&str; 11] = [
     "ttl_us",
     "job_count",
     "job_period_us",
+    "told",
 ];
 
 /// Serialized as the functions read it: durations in whole microseconds, the lease in milliseconds. A setting that is
 /// absent is the empty value of its type: `""`, 0 or `[]`.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Policy", 22)?;
+        let mut s = serializer.serialize_struct("Policy", 23)?;
         s.serialize_field("count", &self.rate.count())?;
         s.serialize_field("period_us", &micros(self.rate.period()))?;
         s.serialize_field("capacity", &self.capacity)?;
@@ -138,6 +139,7 @@ impl Serialize for Policy {
         s.serialize_field("ttl_us", &self.ttl.map_or(0, micros))?;
         s.serialize_field("job_count", &self.node.job_rate.map_or(0, Rate::count))?;
         s.serialize_field("job_period_us", &self.node.job_rate.map_or(0, |rate| micros(rate.period())))?;
+        s.serialize_field("told", self.node.told.as_str())?;
         s.end()
     }
 }
@@ -247,7 +249,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::model::node::Slow;
+    use crate::model::node::{Slow, Told};
     use crate::model::quota::Quota;
 
     fn entry<T>(glob: &str, policy: T) -> Matched<T> {
@@ -283,7 +285,8 @@ mod tests {
         let slow = Slow { adaptive: true, ..Slow::default() };
         let quotas = vec![Quota::parse("1000/d@-08:00").expect("a quota")];
         let job_rate = Some(Rate::parse("500/m").expect("a rate"));
-        let node = Node { weight: 3, concurrency: Some(1), quotas, slow, job_rate, ..within("a") };
+        let told = Told::Spread;
+        let node = Node { weight: 3, concurrency: Some(1), quotas, slow, job_rate, told, ..within("a") };
         let (dedup, ttl) = (Duration::from_secs(60), Some(Duration::from_secs(30)));
         let all = Policy { ordered: true, is_catch_up_set: true, dedup, ttl, node, ..Policy::default() };
         let said = json!({
@@ -291,6 +294,7 @@ mod tests {
             "quotas": [{ "count": 1000, "period_us": 86_400_000_000_u64, "offset_us": -28_800_000_000_i64 }],
             "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": true },
             "dedup_us": 60_000_000, "ttl_us": 30_000_000, "job_count": 500, "job_period_us": 60_000_000,
+            "told": "spread",
         });
         let record = Record { buckets: vec![entry("x", all.clone())], ..Record::default() };
         assert_eq!(json_of(&record)["buckets"][0]["policy"], said);
@@ -304,7 +308,7 @@ mod tests {
         let taken = json!({
             "within": "", "weight": 1, "concurrency": 0, "ordered": false, "quotas": [],
             "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": false },
-            "dedup_us": 600_000_000, "ttl_us": 0, "job_count": 0, "job_period_us": 0,
+            "dedup_us": 600_000_000, "ttl_us": 0, "job_count": 0, "job_period_us": 0, "told": "stop",
         });
         assert_eq!((&json["buckets"][0]["policy"], &json["buckets"][1]["policy"]), (&taken, &json!({})));
     }
@@ -318,6 +322,7 @@ mod tests {
             concurrency: Some(9),
             quotas: vec![Quota::parse("5/h").expect("a quota")],
             job_rate: Some(Rate::parse("7/s").expect("a rate")),
+            told: Told::Off,
             ..within("up")
         };
         let budgets =
@@ -328,7 +333,7 @@ mod tests {
             { "match": "b:*", "policy": {
                 "within": "up", "count": 3000, "period_us": 60_000_000, "catch_up_us": 20_000, "catch_up_set": true, "weight": 2,
                 "concurrency": 9, "quotas": [{ "count": 5, "period_us": 3_600_000_000_u64, "offset_us": 0 }],
-                "job_count": 7, "job_period_us": 1_000_000,
+                "job_count": 7, "job_period_us": 1_000_000, "told": "off",
             } },
         ]);
         assert_eq!(json["budgets"], expected);

@@ -18,4 +18,5 @@ pub mod set;
 pub mod settings;
 pub mod slow;
 pub mod target;
+pub mod told;
 pub mod what_if;

@@ -39,4 +39,4 @@ pub use control::{change, dead, purge, record, replication, settings};
 pub use jobs::{note, submit};
 pub use keys::{Layout, Partition, partition};
 pub use partitions::{Partitions, link, primary};
-pub use view::{bucket_page, explain, figures, routes, snapshots, status, top, walk, what_if};
+pub use view::{bucket_page, explain, figures, level_limits, routes, snapshots, status, top, walk, what_if};

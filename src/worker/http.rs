@@ -5,8 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode, Url, redirect};
 
+use super::limit_headers::Said;
+use super::limits_told::LimitsTold;
 use super::webhook::Signer;
 use super::{Job, Outcome, retry_after};
+use crate::store::jobs::work::LimitReport;
 
 /// Headers that the worker sets itself, or that would break the post: neither users nor producers may set them.
 const OWN: [&str; 11] = [
@@ -78,11 +81,17 @@ impl Http {
         Ok(Self { client, url, headers, signer })
     }
 
-    pub(super) async fn run(&self, job: &Job) -> Outcome {
+    pub(super) async fn run(&self, job: &Job, told: &LimitsTold) -> (Outcome, Vec<LimitReport>) {
         let request = self.client.post(self.url.clone()).headers(self.headers_of(job)).body(job.body.clone());
         match request.send().await {
-            Ok(response) => judge(response.status(), response.headers()),
-            Err(why) => Outcome::Failed(Chain(&why.without_url()).to_string()),
+            Ok(response) => {
+                let Said { reports, unread } = Said::of(response.headers());
+                if let Some(header) = unread {
+                    told.unread(&header);
+                }
+                (judge(response.status(), response.headers()), reports)
+            }
+            Err(why) => (Outcome::Failed(Chain(&why.without_url()).to_string()), Vec::new()),
         }
     }
 

@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::identity::identity;
+use super::limits_told::LimitsTold;
 use super::{Job, Outcome, Runner};
 use crate::model::bucket::BucketName;
 use crate::model::route::Route;
-use crate::store::jobs::work::{Fail, Failed, Job as Entry, Throttled};
+use crate::store::jobs::work::{Fail, Failed, Job as Entry, Reports, Throttled};
 use crate::store::link::Link;
 use crate::store::{Partitions, StoreError};
 
@@ -28,6 +29,8 @@ pub(super) struct JobRun {
     pub(super) link: Arc<Link>,
     /// The budget that the other side slows down. None: the bucket.
     pub(super) slows: Option<BucketName>,
+    /// What it says about its limits.
+    pub(super) told: Arc<LimitsTold>,
 }
 
 /// An entry in hand: what calls about it need.
@@ -50,22 +53,25 @@ impl JobRun {
         let Entry { id, attempt, cost, deadline_us, headers, .. } = entry;
         let job = Job { id: identity(&id, &bucket), bucket, attempt, body, cost, deadline_us, headers };
         let cancel = kill.child_token();
-        let outcome = tokio::select! {
-            outcome = self.runner.run(&job, &cancel) => outcome,
+        let (outcome, reports) = tokio::select! {
+            outcome = self.runner.run(&job, &self.told, &cancel) => outcome,
             () = self.keep_lease(&held, &job) => {
                 let Job { bucket, attempt, id, .. } = &job;
                 warn!(%bucket, attempt, id, "the lease is lost: the job is somebody else's now");
                 return cancel.cancel(); // dropping the run has ended it
             }
         };
+        let told = Fail { reports: self.told.reports(reports), ..Fail::default() };
         match outcome {
-            Outcome::Done => say_done(&job, self.ack(&held).await),
-            Outcome::Failed(reason) => self.give_up(&held, &job, Fail { reason, ..Fail::default() }).await,
-            Outcome::Dead(reason) => self.give_up(&held, &job, Fail { dead: true, reason, ..Fail::default() }).await,
+            Outcome::Done => self.done(&held, &job, told.reports).await,
+            Outcome::Failed(reason) => self.give_up(&held, &job, Fail { reason, ..told }).await,
+            Outcome::Dead(reason) => self.give_up(&held, &job, Fail { dead: true, reason, ..told }).await,
             Outcome::GivenBack(retry_in, reason) => {
-                self.give_up(&held, &job, Fail { retry_in, keep: true, reason, ..Fail::default() }).await;
+                self.give_up(&held, &job, Fail { retry_in, keep: true, reason, ..told }).await;
             }
-            Outcome::Throttled(retry_after, reason) => self.slow_down(&held, &job, retry_after, reason).await,
+            Outcome::Throttled(retry_after, reason) => {
+                self.slow_down(&held, &job, retry_after, Fail { reason, ..told }).await;
+            }
         }
     }
 
@@ -95,10 +101,21 @@ impl JobRun {
         }
     }
 
-    async fn ack(&self, held: &Held) -> Answer<bool> {
-        let ack =
-            |partitions: Partitions| async move { partitions.at(self.number).ack(&self.route, &held.entry).await };
+    async fn ack(&self, held: &Held, reports: &Reports) -> Answer<bool> {
+        let ack = |partitions: Partitions| async move {
+            partitions.at(self.number).ack(&self.route, &held.entry, reports).await
+        };
         timeout(held.patience(), self.link.until_answered(ack)).await.ok()
+    }
+
+    /// Acknowledge a job, with what the other side says about its limits; without it where that has no place.
+    async fn done(&self, held: &Held, job: &Job, reports: Reports) {
+        let mut answer = self.ack(held, &reports).await;
+        if !reports.list.is_empty() && is_bad_argument(answer.as_ref()) {
+            self.told.misplaced(job);
+            answer = self.ack(held, &Reports::default()).await;
+        }
+        say_done(job, answer);
     }
 
     async fn fail(&self, held: &Held, fail: &Fail) -> Answer<Failed> {
@@ -110,13 +127,14 @@ impl JobRun {
 
     /// Give a job back that the other side refused for now, and slow down its budget. Where no budget of that name is above the job's
     /// bucket, the bucket itself slows down: a worker that was told to wait must wait.
-    async fn slow_down(&self, held: &Held, job: &Job, retry_after: Option<Duration>, reason: String) {
-        let throttled = Throttled { retry_after, budget: self.slows.clone() };
-        let mut fail = Fail { throttled: Some(throttled), reason, ..Fail::default() };
+    async fn slow_down(&self, held: &Held, job: &Job, retry_after: Option<Duration>, told: Fail) {
+        let mut fail = Fail { throttled: Some(Throttled { retry_after, budget: self.slows.clone() }), ..told };
         let mut answer = self.fail(held, &fail).await;
-        if let (Some(budget), Some(Err(why))) = (&self.slows, &answer)
-            && why.code() == Some("BADARG")
-        {
+        if !fail.reports.list.is_empty() && is_bad_argument(answer.as_ref()) {
+            fail.reports = Reports::default(); // it is said below, or with the next job that is done
+            answer = self.fail(held, &fail).await;
+        }
+        if let Some(budget) = self.slows.as_ref().filter(|_| is_bad_argument(answer.as_ref())) {
             warn!(bucket = %job.bucket, %budget, "no budget of that name is above the bucket: the bucket alone slows down");
             fail.throttled = Some(Throttled { retry_after, budget: None });
             answer = self.fail(held, &fail).await;
@@ -124,8 +142,14 @@ impl JobRun {
         say_not_done(job, &fail, answer);
     }
 
-    async fn give_up(&self, held: &Held, job: &Job, fail: Fail) {
-        say_not_done(job, &fail, self.fail(held, &fail).await);
+    async fn give_up(&self, held: &Held, job: &Job, mut fail: Fail) {
+        let mut answer = self.fail(held, &fail).await;
+        if !fail.reports.list.is_empty() && is_bad_argument(answer.as_ref()) {
+            self.told.misplaced(job);
+            fail.reports = Reports::default();
+            answer = self.fail(held, &fail).await;
+        }
+        say_not_done(job, &fail, answer);
     }
 }
 
@@ -134,6 +158,11 @@ impl Held {
     fn patience(&self) -> Duration {
         self.lease.min(MOST_PATIENCE)
     }
+}
+
+/// Whether Redis refused a call for what it was given: a budget that is not above the bucket.
+fn is_bad_argument<T>(answer: Option<&Result<T, StoreError>>) -> bool {
+    matches!(answer, Some(Err(why)) if why.code() == Some("BADARG"))
 }
 
 fn say_malformed(entry: &str, answer: Answer<Failed>) {

@@ -8,6 +8,8 @@ mod fetch;
 mod http;
 mod identity;
 mod job_run;
+mod limit_headers;
+mod limits_told;
 mod print;
 mod retry_after;
 mod webhook;
@@ -27,12 +29,13 @@ use fetch::{BLOCK, Fetcher};
 pub use http::{Http, header};
 pub use identity::identity;
 use job_run::JobRun;
+use limits_told::LimitsTold;
 pub use print::Print;
 pub use webhook::Signer;
 
 use crate::model::bucket::BucketName;
 use crate::model::route::Route;
-use crate::store::jobs::work::Job as Entry;
+use crate::store::jobs::work::{Job as Entry, LimitReport};
 use crate::store::link::Link;
 use crate::store::{Address, Layout, Partitions, StoreError};
 use crate::system::processes::unique_name;
@@ -93,18 +96,21 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Run a job. When stopped, drop the run, which ends it, and give the job back.
-    async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
+    /// Run a job. Replies its outcome, and what the other side says about its limits. When stopped, drop the run, which ends
+    /// it, and give the job back.
+    async fn run(&self, job: &Job, told: &LimitsTold, stop: &CancellationToken) -> (Outcome, Vec<LimitReport>) {
         let run = async {
             match self {
-                Self::Exec(exec) => exec.run(job).await,
-                Self::Http(http) => http.run(job).await,
-                Self::Print(print) => print.run(job).await,
+                Self::Exec(exec) => (exec.run(job).await, Vec::new()),
+                Self::Http(http) => http.run(job, told).await,
+                Self::Print(print) => (print.run(job).await, Vec::new()),
             }
         };
         tokio::select! {
             outcome = run => outcome,
-            () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
+            () = stop.cancelled() => {
+                (Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()), Vec::new())
+            }
         }
     }
 }
@@ -121,6 +127,7 @@ pub struct Worker {
     runner: Arc<Runner>,
     link: Arc<Link>,
     slows: Option<BucketName>,
+    told: Arc<LimitsTold>,
 }
 
 impl Worker {
@@ -129,12 +136,18 @@ impl Worker {
         let link = Arc::new(Link::new(address.clone(), layout.clone()));
         let partitions = (0..layout.partitioning().partitions).collect();
         let (name, runner) = (unique_name(), Arc::new(runner));
-        Self { address, layout, partitions, route, name, slots, runner, link, slows: None }
+        let told = Arc::new(LimitsTold::default());
+        Self { address, layout, partitions, route, name, slots, runner, link, slows: None, told }
     }
 
     /// Let what the other side asks for slow down the budget of this name above a job's bucket, not the bucket alone.
     pub fn slowing(self, budget: Option<BucketName>) -> Self {
         Self { slows: budget, ..self }
+    }
+
+    /// Let what the other side says about its limits be about the budget of this name above a job's bucket, not the bucket.
+    pub fn told_in(self, budget: Option<BucketName>) -> Self {
+        Self { told: Arc::new(LimitsTold::about(budget)), ..self }
     }
 
     /// Read these partitions only.
@@ -218,6 +231,7 @@ impl Worker {
             runner: Arc::clone(&self.runner),
             link: Arc::clone(&self.link),
             slows: self.slows.clone(),
+            told: Arc::clone(&self.told),
         }
     }
 }

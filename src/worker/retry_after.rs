@@ -2,14 +2,17 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 /// The longest wait that is obeyed. A server that asks for a longer one is asked again after this time.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Numbers from here on are no waits but seconds since 1970: this one is a day in 2001.
-const EPOCH_FROM: u64 = 1_000_000_000;
+const EPOCH_FROM: f64 = 1e9;
+
+/// Numbers from here on are milliseconds since 1970: this one is a day in 1973, as seconds one in the year 5138.
+const EPOCH_MS_FROM: f64 = 1e11;
 
 const REMAINING: &str = "x-ratelimit-remaining";
 const RESET: &str = "x-ratelimit-reset";
@@ -46,19 +49,19 @@ fn reset(headers: &HeaderMap) -> Option<Duration> {
     ends.max()
 }
 
-/// Read a wait: `6m0s` or `120ms`, seconds, or seconds since 1970.
-fn moment(text: &str) -> Option<Duration> {
-    if let Ok(number) = text.parse::<u64>() {
-        if number < EPOCH_FROM {
-            return Some(Duration::from_secs(number));
-        }
+/// Read a wait: `6m0s` or `120ms`, seconds, seconds or milliseconds since 1970, or a time as in RFC 3339 or HTTP. A time that is past is 0.
+pub(super) fn moment(text: &str) -> Option<Duration> {
+    if let Ok(number) = text.parse::<f64>() {
+        let seconds = if number < EPOCH_MS_FROM { number } else { number / 1_000.0 };
+        let span = Duration::try_from_secs_f64(seconds).ok()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        return Some(Duration::from_secs(number).saturating_sub(now));
+        return Some(if number < EPOCH_FROM { span } else { span.saturating_sub(now) });
     }
-    if let Ok(seconds) = text.parse() {
-        return Duration::try_from_secs_f64(seconds).ok();
+    if let Ok(span) = text.parse::<SignedDuration>() {
+        return Duration::try_from(span).ok();
     }
-    Duration::try_from(text.parse::<SignedDuration>().ok()?).ok()
+    let at = text.parse::<Timestamp>().map(SystemTime::from).or_else(|_| httpdate::parse_http_date(text)).ok()?;
+    Some(at.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ fn conforms(adapter: &[&str]) {
     script.arg("clients/conformance/run.py").arg(server.url()).args(adapter).env("PYTHONDONTWRITEBYTECODE", "1");
     let (code, out, err) = said(&script.output().expect("it runs"));
     assert_eq!(code, 0, "{out}{err}");
-    assert_eq!(out.lines().filter(|line| line.starts_with("ok ")).count(), 30, "{out}");
+    assert_eq!(out.lines().filter(|line| line.starts_with("ok ")).count(), 31, "{out}");
 }
 
 /// A Python with the stock client of Redis.
@@ -34,11 +34,11 @@ pub fn python_with_redis() -> PathBuf {
     let lock = File::create(venv.with_extension("lock")).expect("a file");
     lock.lock().expect("a lock");
     let python = venv.join("bin/python");
-    let has_it = runs(Command::new(&python).args(["-c", "import redis"]))
+    let has_it = runs(Command::new(&python).args(["-c", "import redis, http_sf"]))
         || runs(Command::new("python3").args(["-m", "venv"]).arg(&venv))
-            && runs(Command::new(&python).args(["-m", "pip", "install", "-q", "redis"]));
+            && runs(Command::new(&python).args(["-m", "pip", "install", "-q", "redis", "http-sf"]));
     if !has_it {
-        needs::missing("the Python package redis", &needs::registry("apt-get install python3-venv"));
+        needs::missing("the Python packages redis and http-sf", &needs::registry("apt-get install python3-venv"));
     }
     python
 }
@@ -113,13 +113,14 @@ pub fn node_client() -> PathBuf {
     let lock = File::create(folder.with_extension("lock")).expect("a file");
     lock.lock().expect("a lock");
     // Node looks for packages beside the file that imports them, so the client is copied there.
-    let installed = folder.join("node_modules/redis").is_dir()
-        || runs(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(&folder).arg("redis"));
+    let packages = ["redis", "structured-headers"];
+    let installed = packages.iter().all(|package| folder.join("node_modules").join(package).is_dir())
+        || runs(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(&folder).args(packages));
     if !installed {
-        needs::missing("the Node package redis", &needs::registry("npm install redis"));
+        needs::missing("the Node packages of the client", &needs::registry("npm install redis structured-headers"));
     }
     copied(&folder.join("package.json"), b"{\"type\":\"module\"}");
-    for file in ["index.js", "conformance.js"] {
+    for file in ["index.js", "limits.js", "conformance.js"] {
         copied(&folder.join(file), &std::fs::read(Path::new("clients/node").join(file)).expect("a file"));
     }
     folder

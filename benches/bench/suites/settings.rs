@@ -21,9 +21,14 @@ const A_SECOND: u32 = 100;
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let (set, none) = (Server::start()?, Server::start()?);
     let names: Vec<Change> = (0..1_000).map(|n| faster(format!("set-{n}"), false)).collect();
-    others(report, &set, &none, "1,000 other names set", &names, Bound::AtMost(1.2))?;
+    let all_set = |changes: &[Change], wire: &mut Wire| changes.iter().try_for_each(|change| make(wire, change));
+    others(report, &set, &none, "1,000 other names set", |wire| all_set(&names, wire), Bound::AtMost(1.2))?;
     let globs: Vec<Change> = (0..100).map(|n| faster(format!("*:tenant-{n}"), true)).collect();
-    others(report, &set, &none, "100 globs set that fit none", &globs, Bound::AtMost(1.5))?;
+    others(report, &set, &none, "100 globs set that fit none", |wire| all_set(&globs, wire), Bound::AtMost(1.5))?;
+    let tell = |wire: &mut Wire| {
+        wire.call(&["FCALL", "drip_told", "1", "drip:queue:told", "100", "3600000", "LIMIT", "100"]).map(drop)
+    };
+    others(report, &set, &none, "a limit told of another bucket", tell, Bound::AtMost(1.2))?;
     drop((set, none));
     steadily(report)?;
     paused(report)
@@ -42,19 +47,21 @@ fn make(wire: &mut Wire, change: &Change) -> io::Result<()> {
     if parts(&told).len() == 3 { Ok(()) } else { Err(io::Error::other(format!("drip__set: {told:?}"))) }
 }
 
-/// What a dispatch of a bucket for which nothing is set takes inside of calls, beside the same where nothing is set at all.
+/// What a dispatch of a bucket for which nothing is set or told takes inside of calls, beside the same where nothing is at all.
 fn others(
     report: &mut Report,
     set: &Server,
     none: &Server,
     what: &str,
-    changes: &[Change],
+    prepare: impl Fn(&mut Wire) -> io::Result<()>,
     goal: Bound,
 ) -> io::Result<()> {
     const BUCKETS: usize = 2_000;
-    let cost = |server: &Server, changes: &[Change]| -> io::Result<f64> {
+    let cost = |server: &Server, is_prepared: bool| -> io::Result<f64> {
         let mut wire = in_redis::emptied(server, SLOW)?;
-        changes.iter().try_for_each(|change| make(&mut wire, change))?;
+        if is_prepared {
+            prepare(&mut wire)?;
+        }
         in_redis::dispatch(&mut wire, &in_redis::DRAIN, BUCKETS, |round, n| format!("drain-{round}-{n}"))
     };
     let _apart = Apart::of(&[set, none])?;
@@ -65,8 +72,8 @@ fn others(
                 .ratio(pairs.ratio)
                 .ratio_goal(goal)
         },
-        || cost(set, changes),
-        || cost(none, &[]),
+        || cost(set, true),
+        || cost(none, false),
     )?;
     Ok(())
 }

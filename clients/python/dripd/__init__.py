@@ -28,6 +28,8 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError, NoPermissionError, OutOfMemoryError, ResponseError, TimeoutError, TryAgainError
 from redis.retry import Retry
 
+from . import limits
+
 __all__ = ["Dead", "Drip", "Job", "Receipt", "Refused", "RetryIn", "Submitted", "Throttled", "Unknown"]
 
 BLOCK_MS = 2000  # shorter than the time after which the client gives up on a silent connection
@@ -101,10 +103,16 @@ class Job:
     entry: str  # the entry of this try in its ready stream
     headers: Mapping[str, str]  # `traceparent`, where the producer sent one
     lost: threading.Event = field(compare=False)  # set when the lease was lost: stop, somebody else may have it
+    told: list[str | int] = field(compare=False, default_factory=list)  # what `limits` was given, as arguments
 
     @property
     def traceparent(self) -> str | None:
         return self.headers.get("traceparent")
+
+    def limits(self, headers: Mapping[str, str], budget: str | None = None) -> None:
+        """Tell dripd what the headers of an API's answer say about its limits (x-ratelimit-remaining and such). They are about this bucket,
+        or the budget that is named."""
+        self.told[:] = [part for limit in limits.read(headers) for part in limit.args(budget)]
 
 
 def _bytes(job: bytes | str) -> bytes:
@@ -208,20 +216,25 @@ class Drip:
                     return self._fail(stream, entry, "RETRY_IN", 0, "KEEP", "REASON", "worker stopped")
                 if not self._again.xclaim(stream, "workers", name, 0, [entry], justid=True):
                     job.lost.set()
-        self._say(stream, entry, ended[0])
+        try:
+            self._say(stream, entry, ended[0], job.told)
+        except ResponseError as why:  # no such budget is above the bucket: say it without what was told
+            if not job.told or not str(why).startswith("BADARG"):
+                raise
+            self._say(stream, entry, ended[0], [])
 
-    def _say(self, stream: str, entry: str, why: BaseException | None) -> None:
+    def _say(self, stream: str, entry: str, why: BaseException | None, told: list[str | int]) -> None:
         if why is None:
-            self._again.fcall("drip_ack", 1, stream, entry)
+            self._again.fcall("drip_ack", 1, stream, entry, *told)
         elif isinstance(why, Throttled):
             after: list[str | int] = ["RETRY_AFTER", int(why.retry_after_ms)] if why.retry_after_ms > 0 else []
-            self._fail(stream, entry, "THROTTLED", *after, *(["IN", why.budget] if why.budget else []), "REASON", str(why))
+            self._fail(stream, entry, "THROTTLED", *after, *(["IN", why.budget] if why.budget else []), "REASON", str(why), *told)
         elif isinstance(why, Dead):
-            self._fail(stream, entry, "DEAD", "REASON", str(why) or "dead")
+            self._fail(stream, entry, "DEAD", "REASON", str(why) or "dead", *told)
         elif isinstance(why, RetryIn):
-            self._fail(stream, entry, "RETRY_IN", int(why.ms), "REASON", str(why))
+            self._fail(stream, entry, "RETRY_IN", int(why.ms), "REASON", str(why), *told)
         else:
-            self._fail(stream, entry, "REASON", str(why) or repr(why))
+            self._fail(stream, entry, "REASON", str(why) or repr(why), *told)
 
     def _fail(self, stream: str, entry: str, *args: str | int) -> None:
         self._again.fcall("drip_fail", 1, stream, entry, *args)

@@ -14,6 +14,7 @@ use crate::cli::{Exit, Failure};
 use crate::model::bucket::BucketName;
 use crate::model::route::Route;
 use crate::store::change::SlowDown;
+use crate::store::jobs::work::Reports;
 use crate::store::jobs::work::{Fail, Throttled};
 use crate::store::{Address, Layout, Partition, Store, StoreError};
 
@@ -164,7 +165,7 @@ impl Worker {
                     let _ = self.sender.send(WorkerEvent { bucket, job: taken, is_refused: true });
                 } else {
                     let _ = self.sender.send(WorkerEvent { bucket, job: taken, is_refused: false });
-                    store.ack(&route, &job.entry).await?;
+                    store.ack(&route, &job.entry, &Reports::default()).await?;
                 }
             }
         }

@@ -53,6 +53,19 @@ pub(super) const NOTES: &[Notes] = &[
         ..NONE
     },
     Notes {
+        name: "told",
+        about: "Workers do this by themselves: `dripd work --http` reads it from the headers of each answer. What follows is \
+                what `told` of the policy says: at 0 nothing leaves until the reset (\"stop\"), or what is left is spread over the \
+                time left (\"spread\"). Of several reports the lower one counts until the reset. `dripd explain` shows what is known.",
+        examples: &[
+            ("Twelve more in the next half minute", "dripd told openai 12 30s --budget"),
+            ("And a hundred after each reset", "dripd told sms:acme 12 30s --limit 100"),
+            ("Forget it", "dripd told sms:acme clear"),
+        ],
+        exits: &[(1, "failed, or there is no such budget")],
+        ..NONE
+    },
+    Notes {
         name: "close",
         about: "What waits stays, and leaves at its rate. What is pushed is rejected, reason `closed`.",
         examples: &[

@@ -40,6 +40,7 @@ fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
         Ok(Cause::Slots) => (about("slots", " ", of), Some(Color::Yellow)),
         Ok(Cause::Slow) => (timed("slowed"), Some(Color::Yellow)),
         Ok(Cause::Slowed) => (format!("at {of} % rate"), Some(Color::Yellow)),
+        Ok(Cause::Told) => (timed(&about("told", ": ", of)), Some(Color::Yellow)),
         Ok(Cause::Quota) => (timed("quota"), Some(Color::Yellow)),
         Ok(Cause::Rate) => plain(if due_in_us > LONG_US { timed("rate, in") } else { "at its rate".to_owned() }),
         Ok(Cause::Share) => plain(about("share", " of ", of)),
@@ -55,8 +56,8 @@ fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
 
 /// Whether a wait ends only where a daemon runs.
 fn is_the_daemons_part(why: &Why) -> bool {
-    use Cause::{BackingOff, Delayed, Due, Quota, Rate, Share, Slow, Slowed};
-    matches!(why.cause(), Ok(Rate | Share | Due | BackingOff | Delayed | Slow | Slowed | Quota))
+    use Cause::{BackingOff, Delayed, Due, Quota, Rate, Share, Slow, Slowed, Told};
+    matches!(why.cause(), Ok(Rate | Share | Due | BackingOff | Delayed | Slow | Slowed | Told | Quota))
 }
 
 /// The reason why a bucket waits. Without a daemon, that is the reason for every wait that a daemon ends.

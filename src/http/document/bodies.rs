@@ -20,6 +20,12 @@ pub(in crate::http) struct SlowBucket;
 /// A slow-down of a budget, or its end; it names no other budget.
 pub(in crate::http) struct SlowBudget;
 
+/// How much more the other side of a bucket lets through, or that this is forgotten.
+pub(in crate::http) struct ToldBucket;
+
+/// The same of a budget; it names no other budget.
+pub(in crate::http) struct ToldBudget;
+
 type Parts = Vec<(String, RefOr<Schema>)>;
 
 /// An object that must have this member.
@@ -81,6 +87,40 @@ fn slow(words: RefOr<Schema>) -> RefOr<Schema> {
     let ends = with("clear", only(true)).property("for", of_type(Type::Null));
     let one = OneOfBuilder::new().item(lasts).item(ends);
     RefOr::T(AllOfBuilder::new().item(words).item(one).examples([json!({ "for": "30s" })]).into())
+}
+
+/// A body that either reports a limit or forgets it: one of both, and not both.
+fn told(words: RefOr<Schema>) -> RefOr<Schema> {
+    let report = with("remaining", of_type(Type::Integer)).required("reset_ms").property("clear", only(false));
+    let nothing = ["remaining", "reset_ms", "limit", "units"];
+    let clear = nothing.iter().fold(with("clear", only(true)), |all, name| all.property(*name, of_type(Type::Null)));
+    let one = OneOfBuilder::new().item(report).item(clear);
+    let example = json!({ "remaining": 12, "reset_ms": 30_000, "limit": 100 });
+    RefOr::T(AllOfBuilder::new().item(words).item(one).examples([example]).into())
+}
+
+impl PartialSchema for ToldBucket {
+    fn schema() -> RefOr<Schema> {
+        told(mutations::ToldBody::schema())
+    }
+}
+
+impl PartialSchema for ToldBudget {
+    fn schema() -> RefOr<Schema> {
+        told(without(mutations::ToldBody::schema(), "in"))
+    }
+}
+
+impl ToSchema for ToldBucket {
+    fn schemas(parts: &mut Parts) {
+        mutations::ToldBody::schemas(parts);
+    }
+}
+
+impl ToSchema for ToldBudget {
+    fn schemas(parts: &mut Parts) {
+        mutations::ToldBody::schemas(parts);
+    }
 }
 
 impl PartialSchema for SlowBucket {

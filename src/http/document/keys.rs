@@ -13,6 +13,7 @@ use super::pattern;
 use super::shapes::{Rate, Time, rate};
 use crate::config::keys::{Allowed, BUDGET, Key, LONGEST_CATCH_UP, MOST_GATES, POLICY};
 use crate::model::limiter::Kind;
+use crate::model::node::Told;
 use crate::model::quota::{self, Quota};
 use crate::operate::bounds::LONGEST;
 
@@ -131,6 +132,7 @@ fn words(key: &Key) -> Schema {
         "ttl" => or_none(Ref::from_schema_name(Time::name()), key.about),
         "concurrency" => or_none(whole(1, 100_000), key.about),
         "overflow" => one_word(&["reject", "drop-oldest"]).description(about).into(),
+        "told" => one_word(&Told::ALL.map(Told::as_str)).description(about).into(),
         "route" => like("[A-Za-z0-9._-]{1,64}").description(about).into(),
         "catch_up" => like(&pattern::duration(Duration::ZERO, LONGEST_CATCH_UP)).description(about).into(),
         // Settings of a named bucket may not use `{1}`, which a schema cannot express.

@@ -37,7 +37,7 @@ function entry(change) {
       change.reason ? `: ${shown(change.reason)}` : ""));
 }
 
-const KEYS = { pause: "paused", close: "closed", "slow-down": "slowed down" };
+const KEYS = { pause: "paused", close: "closed", "slow-down": "slowed down", "told-limit": "told" };
 
 function setting(row) {
   if (!Object.hasOwn(KEYS, row.key)) return row.key + (row.value ? ` = ${shown(row.value)}` : "");

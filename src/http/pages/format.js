@@ -61,6 +61,7 @@ const WHY = {
   slots: (about) => `all slots are taken: ${about}`,
   slow: () => "slowed down: nothing leaves yet",
   slowed: (about) => `slowed down to ${about} %`,
+  told: (about) => `the other side says: ${about}`,
   quota: () => "quota used up",
   rate: () => "at its rate",
   share: (about) => `for its share of ${about}`,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::entry::EntryId;
 use crate::store::client::Store;
 use crate::store::connection::{StoreError, Text};
+use crate::store::jobs::work::LimitReport;
 use crate::store::partitions::Partitions;
 use crate::store::reply::given;
 
@@ -91,6 +92,26 @@ pub struct SlowDown {
     pub reason: Option<String>,
 }
 
+/// How much more the other side lets through, as an operator says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TellLimit {
+    /// The bucket, or, in braces, the budget.
+    pub node: String,
+    /// A budget above the bucket that it is about in its place.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    /// What it lets through; none: forget what was told.
+    #[serde(flatten)]
+    pub report: Option<LimitReport>,
+    /// Who says so: user@host.
+    pub by: String,
+    /// Who Redis says the caller is.
+    pub user: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// The outcome of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeOutcome {
@@ -160,6 +181,16 @@ impl Partitions {
     /// [`StoreError::Refused`] with `BADARG` where there is no such budget, or not above the bucket.
     pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
         self.of_stored(&slow_down.node).slow(slow_down).await
+    }
+
+    /// Say how much more the other side of a bucket or a budget lets through, or forget that, where it lives. Replies whether
+    /// that changes anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::slow`].
+    pub async fn tell_limit(&mut self, tell: &TellLimit) -> Result<bool, StoreError> {
+        self.of_stored(&tell.node).tell_limit(tell).await
     }
 
     /// How many buckets that are not idle a name or a glob meets, or, of one of budgets, are below those. It is asked for before a change:
@@ -267,6 +298,17 @@ impl Store {
         let reply = self.call_function("drip__slow_node", &[self.keys().policy()], ("", json)).await?;
         let (ms, _): (u64, u64) = reply.decode()?;
         Ok(Duration::from_millis(ms))
+    }
+
+    /// The same as [`Partitions::tell_limit`], of this partition.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn tell_limit(&mut self, tell: &TellLimit) -> Result<bool, StoreError> {
+        let json = serde_json::to_string(tell).expect("a report is text and numbers");
+        let reply = self.call_function("drip__told_node", &[self.keys().policy()], ("", json)).await?;
+        reply.decode_with(|n: i64| Some(n == 1))
     }
 
     /// All pages of a count: buckets, ready jobs, jobs with workers.

@@ -1,7 +1,7 @@
 -- needs: base, base.keys, base.partition, context, control.change, control.copies, control.daemons, control.policy,
---   control.purge, dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.push,
---   queue.submit, view.all_settings, view.audit, view.explain, view.figures, view.front, view.match_count, view.routes,
---   view.rows, view.walk
+--   control.purge, dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.limit_report, jobs.reap, jobs.throttle, limiter,
+--   queue.push, queue.submit, view.all_settings, view.audit, view.explain, view.figures, view.front, view.match_count,
+--   view.routes, view.rows, view.walk
 -- The functions by name. A public function takes no clock: it uses the server's. Its twin drip__<name> takes the time
 -- as the first argument, as every internal function does.
 
@@ -66,6 +66,7 @@ do
   public('adjust', jobs.adjust, { 'allow-oom' })
   public('fail', jobs.fail, { 'allow-oom' })
   public('slow', throttle.slow, { 'allow-oom' })
+  public('told', limit_report.told, { 'allow-oom' })
   limit('fixed_window', limiter.door(kinds['fixed-window']))
   limit('sliding_window', limiter.door(kinds['sliding-window']))
   limit('sliding_counter', limiter.door(kinds['sliding-counter']))
@@ -83,6 +84,7 @@ do
   internal('copy', copies.copy)
   internal('set', change.set)
   internal('slow_node', throttle.slow_node)
+  internal('told_node', limit_report.told_node)
   of_policy('settings', all_settings.page, { 'no-writes' })
   internal('explain', explain.explain, { 'no-writes' })
   internal('explain_budget', explain.budget, { 'no-writes' })

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::model::bucket::BucketName;
+use crate::model::node::Units;
 use crate::model::route::Route;
 use crate::store::client::Store;
 use crate::store::connection::{StoreError, Text};
@@ -49,6 +50,52 @@ pub struct Job {
     pub headers: Vec<(String, String)>,
 }
 
+/// The most that a report may say, of jobs or of what they cost.
+pub const LIMIT_MOST: u64 = 1_000_000_000;
+
+/// How much more the other side lets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct LimitReport {
+    /// So much more, until the reset; at most [`LIMIT_MOST`].
+    pub remaining: u64,
+    /// Until its limit resets, in milliseconds.
+    pub reset_ms: u64,
+    /// How much it lets through after a reset, where it says so; 1 to [`LIMIT_MOST`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// What it counts.
+    pub units: Units,
+}
+
+/// Reports that come with an answer, and the budget that they are about; none: the job's bucket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reports {
+    /// One of each limit, at most four.
+    pub list: Vec<LimitReport>,
+    /// A budget above the job's bucket.
+    pub budget: Option<BucketName>,
+}
+
+impl Reports {
+    /// As arguments of a function.
+    fn args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        for report in &self.list {
+            let mut add = |option: &str, value: String| args.extend([option.to_owned(), value]);
+            add("REMAINING", report.remaining.to_string());
+            add("RESET", report.reset_ms.to_string());
+            if let Some(limit) = report.limit {
+                add("LIMIT", limit.to_string());
+            }
+            add("UNITS", report.units.to_string());
+            if let Some(budget) = &self.budget {
+                add("IN", budget.as_str().to_owned());
+            }
+        }
+        args
+    }
+}
+
 /// How a worker gives a job back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fail {
@@ -60,6 +107,8 @@ pub struct Fail {
     pub dead: bool,
     /// The other side said that it is too fast.
     pub throttled: Option<Throttled>,
+    /// How much more it lets through.
+    pub reports: Reports,
     /// Why; at most 1,000 bytes are kept.
     pub reason: String,
 }
@@ -112,13 +161,15 @@ impl Store {
         Ok(!claimed.is_empty())
     }
 
-    /// A job is done. Replies whether it still was this worker's.
+    /// A job is done, and this is what the other side says about its limit. Replies whether it still was this worker's.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Lost`]: the call is safe to repeat.
-    pub async fn ack(&mut self, route: &Route, entry: &str) -> Result<bool, StoreError> {
-        self.call_function("drip_ack", &[self.keys().ready(route)], entry).await?.decode_with(|n: i64| Some(n == 1))
+    /// [`StoreError::Lost`]: the call is safe to repeat. [`StoreError::Refused`] with `BADARG` where the reports are about a
+    /// budget that is not above the job's bucket.
+    pub async fn ack(&mut self, route: &Route, entry: &str, reports: &Reports) -> Result<bool, StoreError> {
+        let args = (entry, reports.args());
+        self.call_function("drip_ack", &[self.keys().ready(route)], args).await?.decode_with(|n: i64| Some(n == 1))
     }
 
     /// A job failed, or is given back.
@@ -137,6 +188,7 @@ impl Store {
             throttled.and_then(|it| it.retry_after).map(|wait| ("RETRY_AFTER", wait.as_millis().max(1))),
             throttled.and_then(|it| it.budget.as_ref()).map(|budget| ("IN", budget.as_str())),
             (!fail.reason.is_empty()).then_some(("REASON", &fail.reason)),
+            fail.reports.args(),
         );
         self.call_function("drip_fail", &[self.keys().ready(route)], args).await?.decode_with(failed)
     }

@@ -6,6 +6,7 @@ use redis::FromRedisValue;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::level_limits::{QuotaUsed, ToldLimit};
 use super::routes::Ready;
 use crate::model::bucket::BucketName;
 use crate::model::duration::{show, show_per_period};
@@ -146,6 +147,8 @@ pub struct Level {
     /// For how long it is slowed down.
     #[serde(default)]
     pub slow_us: u64,
+    /// What the other side says about its limit.
+    pub told: Option<ToldLimit>,
     /// Its quotas.
     #[serde(default)]
     pub quotas: Vec<QuotaUsed>,
@@ -160,29 +163,6 @@ pub struct Paid {
     pub cost: Option<u64>,
     /// Whether it waits for its `job_rate`.
     pub by_jobs: bool,
-}
-
-/// A quota, and how much of its window was used.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
-pub struct QuotaUsed {
-    count: u32,
-    period_us: u64,
-    /// So many have left in the window.
-    pub used: u64,
-    /// Until the window ends.
-    pub ends_us: u64,
-}
-
-impl QuotaUsed {
-    /// Whether no more have room in the window.
-    pub fn is_used_up(&self) -> bool {
-        self.used >= u64::from(self.count)
-    }
-
-    /// As people write it.
-    pub fn shown(&self) -> String {
-        show_per_period(self.count, Duration::from_micros(self.period_us))
-    }
 }
 
 /// A key that operators have set.
@@ -227,6 +207,7 @@ pub struct Applies {
     concurrency: Option<u32>,
     #[serde(default)]
     ordered: bool,
+    told: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -397,6 +378,7 @@ impl Applies {
         values.extend(weight.map(|weight| ("weight", weight.to_string())));
         values.extend(self.concurrency.map(|slots| ("concurrency", slots.to_string())));
         values.extend(self.ordered.then(|| ("ordered", "true".to_owned())));
+        values.extend(self.told.clone().filter(|told| told != "stop").map(|told| ("told", told)));
         values
     }
 

@@ -11,7 +11,7 @@ use crate::store::partitions::Partitions;
 use crate::store::reply::named;
 
 /// Counts that are no sums over partitions.
-const SLOW: &str = "slow";
+const OF_NODES: [&str; 2] = ["slow", "told"];
 const DAEMONS: &str = "daemons";
 
 /// Figures at one moment.
@@ -25,7 +25,7 @@ pub struct Figures {
     pub waiting: BTreeMap<String, u64>,
     /// For how long the first one there has been due, in microseconds.
     pub overdue_us: BTreeMap<String, u64>,
-    /// How many names and globs have settings, and how many nodes a slow-down.
+    /// How many names and globs have settings, and how many nodes a slow-down or a told limit.
     pub settings: BTreeMap<String, u64>,
     /// The ready streams.
     pub routes: Vec<RouteFigures>,
@@ -107,10 +107,10 @@ impl Figures {
                 None => self.routes.push(route),
             }
         }
-        // Settings are the same in every partition; slow-downs stand where their nodes live.
-        let slow = |settings: &BTreeMap<String, u64>| settings.get(SLOW).copied().unwrap_or(0);
-        let slow = slow(&self.settings) + slow(&other.settings);
-        self.settings.entry(SLOW.to_owned()).and_modify(|n| *n = slow);
+        // Settings are the same in every partition; these are where their nodes live.
+        for kind in OF_NODES {
+            *self.settings.entry(kind.to_owned()).or_default() += other.settings.get(kind).copied().unwrap_or(0);
+        }
         add(&mut self.counts, other.counts);
         self.counts.entry(DAEMONS.to_owned()).and_modify(|n| *n = daemons);
     }

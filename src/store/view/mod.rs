@@ -5,6 +5,7 @@ pub mod bucket;
 pub mod bucket_page;
 pub mod explain;
 pub mod figures;
+pub mod level_limits;
 pub mod routes;
 pub mod snapshots;
 pub mod status;

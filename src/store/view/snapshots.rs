@@ -35,6 +35,8 @@ words! {
         Slow = "slow",
         /// A slow-down left it this part of its rate, in percent.
         Slowed = "slowed",
+        /// The other side lets through no more, or not so soon: `12 of 100 jobs left`.
+        Told = "told",
         /// As many have left as may in a window of the calendar.
         Quota = "quota",
         /// Its rate lets no job out yet.

@@ -1,47 +1,272 @@
-//! What an error tells of bytes that are no text is text: many clients read no error that is none, and close the connection.
+//! Told limits: the other side says how much more it lets through until its limit resets. What leaves then, which of several reports counts,
+//! and what is shown of it.
 
-use crate::rig::{Case, T0};
+use crate::rig::{Case, Entry, MS, S, T0};
 
-/// What a call is refused with.
-fn told(case: &mut Case, function: &str, key: &[u8], args: &[&[u8]]) -> String {
-    let mut cmd = redis::cmd("FCALL");
-    let why = cmd.arg(function).arg(1).arg(key).arg(args).query::<redis::Value>(&mut case.redis).expect_err(function);
-    assert_eq!(why.code(), Some("BADARG"), "{function}: {why}");
+use super::flow::{ack_at, at, audit, fail_at, jobs, left, run};
+
+/// `drip_told` of a bucket.
+#[track_caller]
+fn told_at(case: &mut Case, now: u64, bucket: &str, how: &[&str]) -> i64 {
+    let args: Vec<String> = [now.to_string()].into_iter().chain(how.iter().map(|word| (*word).to_owned())).collect();
+    let reply = case.fcall("drip__told", &[&format!("queue:{bucket}")], &args);
+    audit(case);
+    reply
+}
+
+/// Why a call is refused, in words.
+#[track_caller]
+fn refused(case: &mut Case, function: &str, key: &str, args: &[&str]) -> String {
+    let why = case.try_fcall::<redis::Value>(function, &[key], args).expect_err("it is wrong");
+    assert_eq!(why.code(), Some("BADARG"), "{why}");
     why.detail().expect("an explanation").to_owned()
 }
 
-#[test]
-fn an_argument_that_is_no_text_is_told_as_text() {
-    let mut case = Case::with("[[budget]]\nmatch = 'p'\nrate = '5/s'\n[[bucket]]\nmatch = 'a'\nwithin = 'p'\n");
-    let limiters = ["fixed_window", "sliding_window", "sliding_counter", "token_bucket", "leaky_meter", "throttle"];
-    let key = case.key("limit").into_bytes();
-    let ours = [case.key("retry:").as_bytes(), b"\xe7:\xff"].concat();
-    for name in limiters {
-        let why = told(&mut case, &format!("drip_{name}"), &key, &["\u{e9}".as_bytes(), b"1", b"1"]);
-        assert!(why.ends_with(r#", not "é""#), "{why}");
-        let why = told(&mut case, &format!("drip_{name}"), &key, &[b"\xe7x\xff", b"1", b"1"]);
-        assert!(why.ends_with(r#", not "?x?""#), "{why}");
-        let why = told(&mut case, &format!("drip_{name}"), &ours, &[b"1", b"1", b"1"]);
-        assert!(why.contains(":?:? is one of dripd's own keys"), "{why}");
-    }
-    let queue = case.queue("a").into_bytes();
-    let why = told(&mut case, "drip_slow", &queue, &[b"PAUSE", b"5", b"IN", b"p\xff"]);
-    assert!(why.starts_with(r#""p?" is no budget above a"#), "{why}");
+/// Acknowledge a job, and say something with that.
+#[track_caller]
+fn ack_with(case: &mut Case, now: u64, entry: &Entry, how: &[&str]) {
+    let args: Vec<String> =
+        [now.to_string(), entry.id.clone()].into_iter().chain(how.iter().map(|word| (*word).to_owned())).collect();
+    assert_eq!(case.fcall::<i64>("drip__ack", &["ready"], &args), 1);
+    audit(case);
+}
+
+/// When jobs of a bucket of 10/s with this policy have left since the beginning, in ms, where this is told at the beginning.
+fn leaves(policy: &str, how: &[&str], seconds: u64) -> Vec<u64> {
+    let mut case = Case::with(&format!("[defaults]\nrate = '10/s'\n{policy}"));
+    told_at(&mut case, T0, "a", how);
+    case.push_at(T0, "a", &jobs(200));
+    run(&mut case, T0, T0 + seconds * S);
+    left(&mut case, "a").into_iter().map(|us| us / MS).collect()
 }
 
 #[test]
-fn a_time_or_a_cursor_that_is_none_is_refused_before_anything_is_written() {
-    let mut case = Case::with("");
-    case.push_at(T0, "a", &["x"]);
-    let before = case.keys();
-    for now in ["x", "-1", "1.5", "99999999999999999999"] {
-        assert_eq!(case.refusal("drip__drain", &["schedule"], &[now]), "BADARG");
-        assert_eq!(case.refusal("drip__look", &["queue:a"], &[now]), "BADARG");
-        assert_eq!(case.refusal("drip__push", &["queue:a"], &[now, "y"]), "BADARG");
+fn where_nothing_is_left_nothing_leaves_until_the_reset_and_then_at_the_rate() {
+    crate::roles::as_roles();
+    let times = leaves("", &["0", "2000"], 3);
+    assert_eq!(times[..3], [2_000, 2_100, 2_200], "the wait earns nothing");
+    assert_eq!(times.len(), 11);
+}
+
+#[test]
+fn what_is_left_leaves_and_then_nothing_until_the_reset() {
+    assert_eq!(leaves("", &["3", "2000"], 3)[..5], [0, 100, 200, 2_000, 2_100]);
+    let spread = leaves("told = 'spread'\n", &["4", "2000"], 3);
+    assert_eq!(spread[..6], [0, 500, 1_000, 1_500, 2_000, 2_100], "evenly over the time left");
+    let many = leaves("told = 'spread'\n", &["100", "2000"], 1);
+    assert_eq!(many[..4], [0, 100, 200, 300], "and never faster than the rate");
+    assert_eq!(leaves("told = 'off'\n", &["0", "2000"], 1)[..3], [0, 100, 200]);
+}
+
+#[test]
+fn after_a_reset_a_window_is_reckoned_where_the_limit_is_known_until_something_is_told() {
+    let stop = leaves("", &["1", "1000", "LIMIT", "2"], 4);
+    assert_eq!(stop[..4], [0, 1_000, 1_100, 2_030], "two in a window, which is a little longer than was told");
+    let spread = leaves("told = 'spread'\n", &["1", "1000", "LIMIT", "2"], 4);
+    assert_eq!(spread[..4], [0, 1_000, 1_515, 2_030]);
+    let forgotten = leaves("", &["0", "1000", "LIMIT", "1"], 70);
+    let last = &forgotten[forgotten.len() - 10..];
+    assert_eq!(last[9] - last[0], 900, "a minute after the last report its rate counts alone");
+}
+
+#[test]
+fn the_lower_report_counts_until_a_reset_and_an_older_one_changes_nothing() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    assert_eq!(told_at(&mut case, T0, "a", &["5", "1000"]), 1);
+    assert_eq!(told_at(&mut case, T0, "a", &["7", "3000"]), 0, "more is left");
+    assert_eq!(told_at(&mut case, T0, "a", &["2", "2000"]), 1);
+    case.push_at(T0, "a", &jobs(50));
+    run(&mut case, T0, at(2, 0));
+    assert_eq!(left(&mut case, "a"), [0, 100 * MS, 2 * S], "and its reset");
+    assert_eq!(told_at(&mut case, at(2, 50), "a", &["40", "3000"]), 1, "after the reset more counts too");
+    let taken = case.take("ready", 10);
+    ack_with(&mut case, at(2, 100), &taken[0], &["REMAINING", "0", "RESET", "2000"]);
+    run(&mut case, at(2, 100), at(2, 500));
+    assert_eq!(left(&mut case, "a").len(), 7, "it was answered when it left two seconds ago: its window is over");
+}
+
+#[test]
+fn jobs_that_are_out_are_taken_off_what_is_left() {
+    for policy in ["", "concurrency = 50\n"] {
+        let mut case = Case::with(&format!("[defaults]\nrate = '10/s'\n{policy}"));
+        case.push_at(T0, "a", &jobs(100));
+        told_at(&mut case, T0, "a", &["90", "60000"]);
+        run(&mut case, T0, at(0, 900));
+        let taken = case.take("ready", 10);
+        assert_eq!(taken.len(), 10);
+        ack_with(&mut case, at(1, 0) - 1, &taken[0], &["REMAINING", "20", "RESET", "60000"]);
+        run(&mut case, at(1, 0), at(4, 0));
+        assert_eq!(left(&mut case, "a").len(), 10 + 11 - 1, "nine of the twenty are out: {policy}");
+        ack_at(&mut case, at(4, 0), &taken[1..]);
+        run(&mut case, at(4, 0), at(6, 0));
+        assert_eq!(
+            left(&mut case, "a").len(),
+            11,
+            "that they are done changes nothing: they were among those let through"
+        );
     }
-    for cursor in ["x", "s", "sx", "-1", "99999999999999999999", "s99999999999999999999"] {
-        assert_eq!(case.refusal("drip__settings", &["policy"], &["", cursor]), "BADARG");
+}
+
+#[test]
+fn a_job_that_was_turned_away_tells_too() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.push_at(T0, "a", &jobs(20));
+    run(&mut case, T0, T0);
+    let entry = case.take("ready", 1).remove(0);
+    let how = ["THROTTLED", "RETRY_AFTER", "500", "REASON", "429", "REMAINING", "0", "RESET", "2000", "LIMIT", "9"];
+    assert_eq!(fail_at(&mut case, at(0, 10), &entry, &how), 1);
+    run(&mut case, at(0, 10), at(2, 100));
+    assert_eq!(left(&mut case, "a"), [2_010 * MS], "the later of both; it left again, with a new entry");
+}
+
+const TREE: &str =
+    "[[budget]]\nmatch = 'api'\ntold = 'spread'\n[[bucket]]\nmatch = 'a*'\nrate = '100/s'\nwithin = 'api'\n";
+
+#[test]
+fn a_budget_without_a_rate_is_paced_by_what_it_is_told_alone() {
+    let mut case = Case::with(TREE);
+    assert_eq!(told_at(&mut case, T0, "a1", &["10", "5000", "IN", "api"]), 1);
+    for bucket in ["a1", "a2"] {
+        case.push_at(T0, bucket, &jobs(20));
     }
-    assert_eq!(case.keys(), before);
-    assert_eq!(case.waiting("a"), ["x"]);
+    run(&mut case, T0, at(4, 900));
+    let times = left(&mut case, "a");
+    assert_eq!(times, (0..10).map(|n| n * 500 * MS).collect::<Vec<_>>());
+    assert_eq!(left(&mut case, "a1").len(), 5, "in turn");
+}
+
+#[test]
+fn costs_are_told_apart_from_jobs() {
+    let mut case = Case::with("[defaults]\nrate = '100/s'\n");
+    told_at(&mut case, T0, "a", &["10", "5000", "UNITS", "cost", "LIMIT", "100"]);
+    for cost in ["4", "4", "4", "150"] {
+        case.submit_at(T0, "a", "x", &["COST", cost]);
+    }
+    run(&mut case, T0, at(4, 0));
+    assert_eq!(left(&mut case, "a").len(), 2, "the third one costs more than what is left");
+    run(&mut case, at(4, 0), at(5, 50));
+    assert_eq!(left(&mut case, "a").len(), 3);
+    run(&mut case, at(5, 50), at(20, 0));
+    assert_eq!(left(&mut case, "a").len(), 4, "what costs more than the limit leaves in a window of its own");
+    let mut case = Case::with("[defaults]\nrate = '100/s'\n");
+    told_at(&mut case, T0, "a", &["1", "5000"]);
+    case.submit_at(T0, "a", "x", &["COST", "40"]);
+    case.submit_at(T0, "a", "x", &["COST", "1"]);
+    run(&mut case, T0, at(1, 0));
+    assert_eq!(left(&mut case, "a").len(), 1, "jobs are counted whatever they cost");
+}
+
+#[test]
+fn what_was_told_is_shown_cleared_and_forgotten_with_its_keys() {
+    let mut case = Case::with(TREE);
+    told_at(&mut case, T0, "a1", &["0", "5000", "LIMIT", "50"]);
+    case.push_at(T0, "a1", &jobs(5));
+    run(&mut case, T0, at(1, 0));
+    let explained: (String, String, String, Vec<redis::Value>) =
+        case.fcall("drip__explain", &["queue:a1"], &[at(1, 0).to_string()]);
+    let facts: serde_json::Value = serde_json::from_str(&explained.1).expect("JSON");
+    let level = &facts["levels"][0];
+    let expected = serde_json::json!({
+        "left": 0, "limit": 50, "unit": "job", "reset_us": 4_000_000, "is_reckoned": false, "waits_us": 4_000_000,
+    });
+    assert_eq!(level["told"], expected);
+    assert_eq!(
+        (&level["set"][0]["key"], &level["set"][0]["text"]),
+        (&"told-limit".into(), &"0 of 50 jobs left".into())
+    );
+    let listed: Vec<redis::Value> = case.fcall("drip__settings", &["policy"], &[at(1, 0).to_string(), "s0".to_owned()]);
+    let next: String = redis::from_redis_value_ref(&listed[0]).expect("a cursor");
+    assert_eq!((next.as_str(), listed.len()), ("t0", 2), "no slow-downs, and told limits come next");
+    let listed: Vec<redis::Value> = case.fcall("drip__settings", &["policy"], &[at(1, 0).to_string(), next]);
+    assert_eq!(listed.len(), 5);
+    assert_eq!(told_at(&mut case, at(1, 0), "a1", &["CLEAR"]), 1);
+    assert_eq!(told_at(&mut case, at(1, 0), "a1", &["CLEAR"]), 0);
+    run(&mut case, at(1, 0), at(1, 0));
+    assert_eq!(left(&mut case, "a"), [S], "it goes on at once, with one job: the wait earned nothing");
+    told_at(&mut case, at(1, 5), "a1", &["3", "1000", "IN", "api"]);
+    assert!(case.keys().iter().any(|key| key == "told"));
+    run(&mut case, at(1, 5), at(70, 0));
+    case.fcall::<redis::Value>("drip__reap", &["policy"], &[at(71, 0).to_string()]);
+    assert!(case.keys().iter().all(|key| key != "told" && key != "over"), "{:?}", case.keys());
+}
+
+#[test]
+fn limits_of_a_minute_and_of_a_day_are_kept_apart() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\n");
+    assert_eq!(told_at(&mut case, T0, "a", &["100", "60000", "LIMIT", "100"]), 1);
+    assert_eq!(told_at(&mut case, T0, "a", &["150", "86400000", "LIMIT", "10000"]), 1);
+    case.push_at(T0, "a", &jobs(1_000));
+    run(&mut case, T0, at(59, 0));
+    assert_eq!(left(&mut case, "a").len(), 100);
+    run(&mut case, at(59, 0), at(200, 0));
+    assert_eq!(left(&mut case, "a").len(), 150, "of the day no more are left");
+}
+
+#[test]
+fn an_answer_that_took_longer_than_the_reset_counts_where_nothing_else_is_known() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.push_at(T0, "a", &jobs(100));
+    run(&mut case, T0, T0);
+    let entry = case.take("ready", 1).remove(0);
+    ack_with(&mut case, at(20, 0), &entry, &["REMAINING", "0", "RESET", "6000"]);
+    run(&mut case, at(20, 0), at(25, 0));
+    assert_eq!(left(&mut case, "a").len(), 0);
+    run(&mut case, at(25, 0), at(26, 0));
+    assert_eq!(left(&mut case, "a").len(), 1);
+}
+
+#[test]
+fn an_entry_from_the_future_holds_nothing_for_longer_than_was_told() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ntold = 'spread'\n");
+    case.push_at(at(3_600, 0), "a", &jobs(100));
+    run(&mut case, at(3_600, 0), at(3_600, 0));
+    let entry = case.take("ready", 1).remove(0);
+    ack_with(&mut case, T0, &entry, &["REMAINING", "5", "RESET", "10000", "LIMIT", "50"]);
+    run(&mut case, T0, at(30, 0));
+    assert!(left(&mut case, "a").len() > 50, "a reset and more are over");
+}
+
+#[test]
+fn a_clock_that_steps_back_holds_nothing_for_longer_than_was_told() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    told_at(&mut case, at(3_600, 0), "a", &["0", "2000"]);
+    case.push_at(T0, "a", &jobs(5));
+    run(&mut case, T0, at(2, 200));
+    assert_eq!(left(&mut case, "a"), [2 * S, 2 * S + 100 * MS, 2 * S + 200 * MS]);
+}
+
+#[test]
+fn what_is_wrong_with_a_report_is_said_and_changes_nothing() {
+    let mut case = Case::with(TREE);
+    case.push_at(T0, "a1", &jobs(1));
+    run(&mut case, T0, T0);
+    let entry = case.take("ready", 1).remove(0);
+    for (args, why) in [
+        (&[][..], "REMAINING needs a whole number, 0 to 1000000000"),
+        (&["5"][..], "RESET needs a whole number, 0 to 31622400000"),
+        (&["-1", "5"], "REMAINING needs a whole number"),
+        (&["5", "soon"], "RESET needs a whole number"),
+        (&["5", "5", "LIMIT", "0"], "LIMIT needs a whole number, 1 to 1000000000"),
+        (&["5", "5", "UNITS", "tokens"], "UNITS needs job or cost"),
+        (&["5", "5", "IN"], "IN needs the name of a budget"),
+        (&["5", "5", "IN", "other"], "\"other\" is no budget above a1"),
+        (&["5", "5", "REMAINING", "5", "RESET", "5"], "drip_told takes one report"),
+        (&["5", "5", "FOO"], "argument 5 is none of REMAINING n RESET ms LIMIT n UNITS job|cost IN budget"),
+        (&["CLEAR", "NOW"], "CLEAR goes with IN budget alone"),
+    ] {
+        let refusal = refused(&mut case, "drip__told", "queue:a1", &[&[""][..], args].concat());
+        assert!(refusal.contains(why), "{args:?}: {refusal}");
+    }
+    for (args, why) in [
+        (&["REMAINING", "5"][..], "REMAINING needs RESET ms too"),
+        (&["COST", "5", "RESET", "5"], "argument 4 is none of"),
+        (&["REMAINING", "5", "RESET", "5", "IN", "other"], "is no budget above a1"),
+    ] {
+        let refusal = refused(&mut case, "drip__ack", "ready", &[&["", &entry.id][..], args].concat());
+        assert!(refusal.contains(why), "{args:?}: {refusal}");
+        let refusal = refused(&mut case, "drip__fail", "ready", &[&["", &entry.id][..], args].concat());
+        assert!(refusal.contains(why) || args[0] == "COST", "{args:?}: {refusal}");
+    }
+    assert!(case.keys().iter().all(|key| key != "told"));
+    ack_at(&mut case, T0, &[entry]);
 }

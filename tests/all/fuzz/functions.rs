@@ -131,7 +131,7 @@ fn call() -> impl Strategy<Value = Call> {
 /// The key that a function takes, where it is not a bucket's queue.
 fn key_of(function: &str) -> Option<&'static str> {
     Some(match function.trim_start_matches("drip").trim_start_matches('_') {
-        "push" | "peek" | "look" | "wake" | "slow" | "purge" | "explain" | "what_if" | "front" | "drips" => {
+        "push" | "peek" | "look" | "wake" | "slow" | "told" | "purge" | "explain" | "what_if" | "front" | "drips" => {
             return None;
         }
         "drain" => "t:schedule",

@@ -198,6 +198,8 @@ fn foreign_worker(house: &House, producer: &mut Connection) {
     );
     call(&mut worker, &["FCALL", "drip_slow", "1", &queue, "PAUSE", "5"]);
     call(&mut worker, &["FCALL", "drip_slow", "1", &queue, "CLEAR"]);
+    call(&mut worker, &["FCALL", "drip_told", "1", &queue, "100", "5", "LIMIT", "100"]);
+    call(&mut worker, &["FCALL", "drip_told", "1", &queue, "CLEAR"]);
 }
 
 /// Everything that only reads.
@@ -260,6 +262,10 @@ fn operate(house: &House) {
         &["slow", "sms:acme:1", "clear"],
         &["slow", "sms", "1s", "--budget"],
         &["slow", "sms", "clear", "--budget"],
+        &["told", "sms:acme:1", "0", "5s", "--limit", "100"],
+        &["told", "sms", "9", "1s", "--budget"],
+        &["told", "sms", "clear", "--budget"],
+        &["told", "sms:acme:1", "clear"],
         &["pause", "sms", "--budget"],
         &["resume", "sms", "--budget"],
         &["dead", "retry", "--limit", "1", "--yes"],

@@ -75,6 +75,7 @@ fn no_role_does_the_work_of_another() {
         ("FCALL drip_ack 1 drip:ready 1-1", &["worker", "daemon"]),
         ("FCALL drip_fail 1 drip:ready 1-1", &["worker", "daemon"]),
         ("FCALL drip_slow 1 drip:queue:a CLEAR", &["worker", "daemon"]),
+        ("FCALL drip_told 1 drip:queue:a CLEAR", &["worker", "daemon"]),
         ("XADD drip:ready * job x", &["daemon"]),
         ("XDEL drip:dead 1-1", &["operator", "daemon"]),
         ("FCALL_RO drip__explain 1 drip:queue:a ", &["operator", "observer", "daemon"]),

@@ -84,7 +84,7 @@ fn everything_that_is_wrong_with_a_tree_is_named_at_once() {
     let expected = [
         "  defaults.concurrency: 0 is not allowed; write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`",
         "  defaults.job_rate: \"5\" is not allowed; write a count and a period, as in \"500/m\", or \"none\"",
-        "  budget[5]: it limits nothing; write at least one of rate, job_rate, quota, concurrency",
+        "  budget[5]: it limits nothing; write at least one of rate, job_rate, quota, concurrency, told",
         "  budget[2].within: \"twillio\" names no budget: no [[budget]] entry matches it; did you mean \"twilio\"?",
         "  budget[3].within: \"b\" closes a circle: \"a\" in \"b\" in \"a\"; one of them must be within nothing",
         "  bucket[1].within: \"twilio:{3}\" has {3}, but \"twilio:*:*\" has only 2 *; write {1} to {2}",

@@ -148,6 +148,32 @@ fn a_paused_bucket_lets_nothing_out_and_a_closed_one_takes_nothing_in_until_told
 }
 
 #[test]
+fn a_limit_is_told_over_http_and_forgotten_again() {
+    let mut door = door();
+    let told = json!({"remaining": 0, "reset_ms": 3_600_000, "limit": 100});
+    let said = door.operate("POST /v1/buckets/a/told", &told).json(200);
+    assert_eq!(said, json!({"match": "a", "budget": false, "counts": true}));
+    let more = json!({"remaining": 5, "reset_ms": 3_600_000, "limit": 100});
+    assert_eq!(door.operate("POST /v1/buckets/a/told", &more).json(200)["counts"], json!(false), "less was told");
+    door.shell.case.lpush("a", &["1"]);
+    let explained = door.get("/v1/buckets/a").json(200).to_string();
+    assert!(explained.contains("0 of 100 jobs are left"), "{explained}");
+    assert_eq!(door.operate("POST /v1/buckets/a/told", &json!({"clear": true})).json(200)["counts"], json!(true));
+    for bad in [
+        json!({}),
+        json!({"remaining": 5}),
+        json!({"remaining": -1, "reset_ms": 5}),
+        json!({"remaining": 5, "reset_ms": 5, "clear": true}),
+        json!({"remaining": 5, "reset_ms": 5, "limit": 0}),
+        json!({"remaining": 5, "reset_ms": 99_999_999_999_u64}),
+        json!({"remaining": 5, "reset_ms": 5, "units": "tokens"}),
+        json!({"clear": true, "limit": 5}),
+    ] {
+        door.operate("POST /v1/buckets/a/told", &bad).problem(400);
+    }
+}
+
+#[test]
 fn a_slow_down_holds_until_its_end_and_a_purge_says_how_much_it_threw_away() {
     let mut door = door();
     door.operate("POST /v1/buckets/pause/slow", &json!({"for": "1h", "reason": "429"})).json(200);

@@ -225,6 +225,10 @@ fn every_answer_to_a_change_is_what_its_schema_says() {
         let (path, target) = (format!("/v1/{kind}/{{{one}}}/slow"), format!("/v1/{kind}/{name}/slow"));
         document.ask(&door, ("post", &path, &target), &json!({"for": "1h", "reason": "429"}), 200);
         document.ask(&door, ("post", &path, &target), &json!({"clear": true}), 200);
+        let (path, target) = (format!("/v1/{kind}/{{{one}}}/told"), format!("/v1/{kind}/{name}/told"));
+        let told = json!({"remaining": 5, "reset_ms": 1_000, "limit": 9, "units": "cost", "reason": "x-ratelimit"});
+        document.ask(&door, ("post", &path, &target), &told, 200);
+        document.ask(&door, ("post", &path, &target), &json!({"clear": true}), 200);
     }
     let slow = ("post", "/v1/buckets/{bucket}/slow", "/v1/buckets/in:a/slow");
     document.ask(&door, slow, &json!({"for": "1h", "in": "tenant"}), 200);
@@ -294,6 +298,7 @@ fn what_a_schema_forbids_is_refused_and_changes_nothing() {
     let retry = ("post", "/v1/dead/retry", "/v1/dead/retry");
     let slow = ("post", "/v1/buckets/{bucket}/slow", "/v1/buckets/x/slow");
     let what_if = ("post", "/v1/what-if", "/v1/what-if");
+    let told = ("post", "/v1/buckets/{bucket}/told", "/v1/buckets/x/told");
     let limit = ("post", "/v1/limit/{limiter}/{key}", "/v1/limit/throttle/k");
     for (request, wrong) in [
         (set, json!({})),
@@ -328,6 +333,11 @@ fn what_a_schema_forbids_is_refused_and_changes_nothing() {
         (retry, json!({"all": true, "up_to": "now"})),
         (what_if, json!({"push": 1})),
         (what_if, json!({"bucket": "a", "push": 10_000_001})),
+        (told, json!({})),
+        (told, json!({"remaining": 5})),
+        (told, json!({"remaining": -1, "reset_ms": 5})),
+        (told, json!({"remaining": 5, "reset_ms": 5, "clear": true})),
+        (told, json!({"remaining": 5, "reset_ms": 5, "units": "tokens"})),
         (limit, json!({"rate": "fast"})),
         (limit, json!({"rate": "1/s", "quantity": 1_000_001})),
     ] {

@@ -266,3 +266,36 @@ fn the_log_says_what_becomes_of_each_job() {
     let given_back = |line: &&str| line.contains("bucket=limited") || line.contains("bucket=later");
     assert!(!log.lines().filter(given_back).any(|line| line.contains("failed")), "{log}");
 }
+
+#[test]
+fn what_the_answers_say_of_limits_is_passed_on_and_what_cannot_be_understood_is_in_the_log() {
+    let mut shell = Shell::new(
+        "[[budget]]\nmatch = 'api'\ntold = 'stop'\n\
+         [[bucket]]\nmatch = 'b'\nrate = '1000/s'\nwithin = 'api'\n[[bucket]]\nmatch = 'other'\nrate = '1000/s'\n",
+    );
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|job, _| match job {
+        "used up" => "200 Fine\r\nratelimit: \"a\";r=0;t=3600\r\nratelimit-policy: \"a\";q=50;w=3600",
+        "odd" => "200 Fine\r\nx-ratelimit-remaining: 5\r\nx-ratelimit-reset: soon",
+        _ => "200 Fine",
+    });
+    let worker = Work::start(&shell, &["--http", &hook.url, "--told-in", "api"]);
+    shell.case.lpush("other", &["odd", "used up"]);
+    hook.take(2);
+    shell.case.lpush("b", &["used up"]);
+    hook.take(1);
+    eventually("all are acknowledged", || shell.case.stream("ready").is_empty());
+    shell.case.lpush("b", &["waits"]);
+    eventually("the budget is told that nothing is left", || {
+        shell.run(&["explain", "b"]).1.contains("the other side says that 0 of 50 jobs are left")
+    });
+    assert_eq!(shell.case.waiting("b"), ["waits"]);
+    let (code, _, log) = worker.stop();
+    assert_eq!(code, Some(0));
+    for part in [
+        "a header about a limit cannot be understood: it is passed over header=\"x-ratelimit-reset: soon\" times=1",
+        "no budget of that name is above the bucket: what was told of its limits is dropped bucket=other budget=api",
+    ] {
+        assert!(log.contains(part), "{part} is not in\n{log}");
+    }
+}

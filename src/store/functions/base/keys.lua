@@ -23,6 +23,7 @@
 -- <prefix>:budgets          hash    budget -> its state (tree/budget)
 -- <prefix>:slow             hash    node -> its slow-down (limits/constraints)
 -- <prefix>:windows          hash    node -> how much of its quotas was used
+-- <prefix>:told             hash    node -> how much the other side says that it lets through (pace/told)
 -- <prefix>:paid             hash    node -> the charge for its last job, where that was not one interval
 -- <prefix>:adjusted         zset    entries whose cost was adjusted (jobs/adjust)
 -- <prefix>:over             zset    node -> when the first of these constraints expires
@@ -58,7 +59,7 @@ do
     delayed = 'delayed', jobs = 'jobs', ids = 'ids' }
   local WHOLE = { 'ready', 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected',
     'dead', 'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets', 'full',
-    'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted' }
+    'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted', 'told' }
   local is_word = {}
   at_first_call[#at_first_call + 1] = function()
     for _, word in pairs(FIRST_PARTS) do is_word[word] = true end

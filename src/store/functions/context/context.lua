@@ -19,7 +19,7 @@
 --   moves      states that were entered and are not written yet (state)
 --   is_simple  no settings, no rollout, and no entry has a budget, a quota or slots
 --   is_filled  all of the context is of this call
---   has_slow, has_windows, has_paid   whether any slow-down, window of a quota or payment is stored
+--   has_slow, has_windows, has_told, has_paid   whether any of these constraints is stored (limits/constraints)
 --   constraints, slowed, changed_constraints   the constraints of buckets that were read, which buckets are slowed
 --   down, and constraints to be written (limits/constraints)
 
@@ -86,9 +86,10 @@ do
     ctx.inflight, ctx.takes_slots, ctx.may_be_full =
       false, 'unknown', rec.has_slots or rec.version or ctx.old_rec or false
     ctx.has_budgets = rec.has_budgets or ctx.old_rec and ctx.old_rec.has_budgets or false
-    ctx.has_slow = stored and sub(stored, 1, 1) == 's' or false
-    ctx.has_windows = stored and sub(stored, -1) == 'q' or false
+    ctx.has_slow = stored and find(stored, 's', 1, true) ~= nil or false
     ctx.has_paid = stored and find(stored, 'p', 1, true) ~= nil or false
+    ctx.has_told = stored and find(stored, 't', 1, true) ~= nil or false
+    ctx.has_windows = stored and find(stored, 'q', 1, true) ~= nil or false
     ctx.constraints, ctx.changed_constraints, ctx.slowed = false, false, false
   end
 

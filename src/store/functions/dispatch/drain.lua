@@ -1,6 +1,6 @@
 -- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.sweep,
---   dispatch, dispatch.fast_path, dispatch.serve, limits.constraints, policy.chain, policy.record, queue.rejected,
---   queue.retries, route, route.room, state, state.bucket, state.waiting, tree.budget
+--   dispatch, dispatch.fast_path, dispatch.serve, limits.constraint_store, limits.constraints, policy.chain,
+--   policy.record, queue.rejected, queue.retries, route, route.room, state, state.bucket, state.waiting, tree.budget
 -- The two calls of the pacer. `drain` lets out what is due and replies how long to wait for the rest. `wake` first
 -- looks at queues that changed.
 
@@ -197,7 +197,7 @@ do
     local more
     more, first_due = drain_due(ctx, first_due)
     if state.forget_cooled(ctx) then more = true end
-    if constraints.drop_expired(ctx) then more = true end
+    if constraint_store.drop_expired(ctx) then more = true end
     local sweeps, moved = sweep.step(ctx, more)
     if sweeps or ctx.more_turns then more = true end
     if moved then first_due = nil end

@@ -198,7 +198,7 @@ do
     if one.due > now then return false end -- the clock stepped back
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
-    if (ctx.has_slow or ctx.has_paid or ctx.constraints) and constraints.is_slowed(ctx, name, p) then return false end
+    if (ctx.stored_constraints or ctx.constraints) and constraints.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' or len == 0 or len > capacity or bytes >= MIB or is_stopped or not ancestors then

@@ -1,4 +1,4 @@
--- needs: base, context, context.trace, limits.constraints, limits.slots, pace.quota, pace.rate, policy.forward,
+-- needs: base, context, context.trace, limits.constraints, limits.slots, pace.rate, policy.forward,
 --   queue.envelope, queue.ids, queue.rejected, route, route.room, state.waiting, tree.budget, tree.path
 -- Leave: whether a job may leave its bucket, how it leaves, what is charged for it, and how a submitted job is dropped
 -- at its turn. Dispatch (dispatch) is built from these steps.
@@ -88,7 +88,9 @@ do
       leave.not_taken(ctx, r, added.err)
       return false
     end
-    if p.limited then slots.take(ctx, p.route, added, path.limited(ctx, name, p)) end
+    if p.limited or ctx.has_told and not r.forward then
+      slots.take(ctx, p.route, added, path.limited(ctx, name, p))
+    end
     local dispatches = trace.dispatches_of(ctx.memory)
     if dispatches then trace.dispatched(dispatches, name, due_text, ctx.now_text) end
     charge_bucket(ctx, s, r, bytes, more, cost)
@@ -99,7 +101,7 @@ do
   function leave.admits(ctx, s, allowed)
     if allowed <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
     local parent = s.p.parent
-    if s.p.limited then
+    if s.p.limited or ctx.has_told then
       if slots.is_full(ctx, s.bucket, s.p) then return nil end
       if not slots.can_take(ctx) then
         s.parked = true
@@ -119,12 +121,11 @@ do
     return r
   end
 
-  -- has_room: whether the quotas of a bucket, and of the budgets on its path, have room for a job of this cost. A node
-  -- with too little left waits for the end of that window, so that nothing overtakes the job.
+  -- has_room: whether the quotas and told limits of a bucket, and of the budgets on its path, have room for a job of
+  -- this cost. A node with too little left waits for the end of that window, so that nothing overtakes the job.
   function leave.has_room(ctx, s, cost)
     local p, constraint, now = s.p, s.constraint, ctx.now
-    local till = p.quotas and constraint and constraint.windows and quota.till(constraint.windows, p.quotas, now, cost)
-      or 0
+    local till = constraint and constraints.room_at(constraint, p, now, cost) or 0
     if till > now then
       constraints.needs(ctx, constraint, cost, till)
       s.due = constraints.hold(ctx, constraint, p, s.due)
@@ -132,11 +133,7 @@ do
     end
     local ancestors = p.parent and ancestors_of(ctx, p.parent) or {}
     for i, b in ipairs(ancestors) do
-      till = b.p.quotas
-          and b.constraint
-          and b.constraint.windows
-          and quota.till(b.constraint.windows, b.p.quotas, now, cost)
-        or 0
+      till = b.constraint and constraints.room_at(b.constraint, b.p, now, cost) or 0
       if till > now then
         constraints.needs(ctx, b.constraint, cost, till)
         constraints.hold_budget(ctx, b, b.p)

@@ -1,5 +1,5 @@
--- needs: base, context, context.memory, limits.constraints, pace.paid, pace.quota, queue.rejected, queue.retries,
---   state, state.bucket, state.waiting, tree.budget
+-- needs: base, context, context.memory, limits.constraint_store, limits.constraints, pace.paid, pace.quota,
+--   queue.rejected, queue.retries, state, state.bucket, state.waiting, tree.budget
 -- Adjust: a worker reports the real cost of a job that it holds. The dues, finish tags and quotas that the job was
 -- charged to move by the difference.
 --
@@ -50,7 +50,7 @@ do
     if p.job then d.unit_due, due = due, max(due, min(d.job_due, before or ctx.now)) end
     d.over = max(d.over, due + p.catch_up_us)
     constraint.paid = d
-    constraints.change(ctx, constraint)
+    constraint_store.change(ctx, constraint)
     return due
   end
 

@@ -1,5 +1,5 @@
--- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.release, jobs.throttle,
---   policy.record, queue.dead_entry, queue.envelope, queue.ids, queue.retries, state
+-- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report, jobs.release,
+--   jobs.throttle, policy.record, queue.dead_entry, queue.envelope, queue.ids, queue.retries, state
 -- Dispatched jobs: ack, adjust and fail; and taking a job back, which the reaper does too.
 
 local jobs = {}
@@ -10,6 +10,7 @@ do
   local policy_of, count = record.policy_of, context.count
 
   local DELAY_MAX_MS = 366 * 86400000
+  local IS_OPTION = { COST = true, REMAINING = true } -- what may stand behind the entry id of an acknowledged job
   local FREE_KEEPS = 20 -- how often a job may be given back before each further time counts as an attempt
 
   -- ready_of: a ready stream, its space and its route; or nil and the refusal of the keys of a call.
@@ -49,17 +50,37 @@ do
     return nil, err
   end
 
-  -- with_cost: an entry is about to be acknowledged, and its job really cost so many units. Replies nil, or an error
-  -- having changed nothing.
-  local function with_cost(space, stream, route_name, id, units, now_us)
+  -- more_of: what is said of a job that is done, after its entry id: { units: what it really cost, reports: of the
+  -- limits of the other side (jobs/limit_report) }, or nil and the error.
+  local function more_of(args)
+    local more, i = {}, 2
+    if upper(args[2]) == 'COST' then
+      more.units, i = adjust.units_of(args[3]), 4
+      if not more.units or more.units < 0 then return nil, refuse('BADARG', 'COST needs a whole number of units') end
+    end
+    local err
+    more.reports, err = limit_report.read(args, i)
+    return more.reports and more, err
+  end
+
+  -- with_more: an entry is about to be acknowledged, and this is said of its job. Replies nil, or an error having
+  -- changed nothing. `more.nodes` gets the nodes that the reports are about.
+  local function with_more(space, stream, route_name, id, more, now_us)
     local fields, err = pending_job(stream, id)
     if not fields then return err end
-    adjust.entry(context.open(space, now_us), route_name, id, fields, function(charged) return units - charged end)
+    local ctx = context.open(space, now_us)
+    more.nodes, err = limit_report.nodes_of(ctx, fields.bucket, more.reports)
+    if err then return err end
+    more.left_us = integer(fields.at_us or '') or ctx.now
+    if more.units then
+      adjust.entry(ctx, route_name, id, fields, function(charged) return more.units - charged end)
+    end
   end
 
   -- drip_ack: jobs are done: acknowledge and delete their entries.
   -- keys   a ready stream
-  -- args   id [id ...] (1 to 1,000), or id COST units: what that one really cost (jobs/adjust)
+  -- args   id [id ...] (1 to 1,000), or id [COST units] [REMAINING n RESET ms [LIMIT n] [UNITS job|cost] [IN budget]]
+  --        ...: what that one really cost (jobs/adjust), and how much more the other side lets through (drip_told)
   -- reply  how many were pending; an id that was not is left alone
   -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
   -- cost   O(ids)
@@ -68,10 +89,10 @@ do
     if not stream then return space end
     if #ids == 0 then return refuse('BADARG', 'no entry id given') end
     if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
-    local full, units = {}, #ids == 3 and upper(ids[2]) == 'COST'
-    if units then
-      units = adjust.units_of(ids[3])
-      if not units or units < 0 then return refuse('BADARG', 'COST needs a whole number of units') end
+    local full, more, err = {}, nil, nil
+    if ids[2] and IS_OPTION[upper(ids[2])] then
+      more, err = more_of(ids)
+      if err then return err end
       ids = { ids[1] }
     end
     for i, id in ipairs(ids) do
@@ -79,7 +100,7 @@ do
       if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
     end
     if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
-    local err = units and with_cost(space, stream, route_name, full[1], units, now_us)
+    err = more and with_more(space, stream, route_name, full[1], more, now_us)
     if err then return err end
     -- checks end here
     local done = {}
@@ -92,6 +113,9 @@ do
     if counts then throttle.done(space, stream, done, now_us) end
     if #done > 0 then call('XDEL', stream, unpack(done)) end
     if counts then release.entries(space, route_name, done, now_us) end
+    if more and more.nodes and done[1] then
+      limit_report.apply(context.open(space, now_us), more.nodes, more.reports, more.left_us, route_name)
+    end
     return #done
   end
 
@@ -179,12 +203,16 @@ do
     return 1
   end
 
-  -- options_of: the options after the entry id in a drip_fail, or nil and the error.
+  -- options_of: the options after the entry id in a drip_fail, or nil and the error. Reports come last.
   local function options_of(args)
-    local how, i = {}, 2
+    local how, i, err = { reports = {} }, 2, nil
     while i <= #args do
       local option = upper(args[i])
-      if option == 'KEEP' then how.keep = true
+      if option == 'REMAINING' then
+        how.reports, err = limit_report.read(args, i)
+        if err then return nil, err end
+        break
+      elseif option == 'KEEP' then how.keep = true
       elseif option == 'DEAD' then how.dead = true
       elseif option == 'REASON' then
         i = i + 1
@@ -207,7 +235,7 @@ do
         if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
         how.budget, how.is_of_throttled = args[i], true
       else
-        local options = 'RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget, REASON text'
+        local options = 'RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget, REASON text, REMAINING n'
         return nil, refuse('BADARG', 'argument ' .. i .. ' is none of ' .. options)
       end
       i = i + 1
@@ -236,7 +264,8 @@ do
   -- drip_fail: a job failed, or is given back.
   -- keys   a ready stream
   -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]:
-  --        the receiver said that jobs come too fast, which slows the bucket down, or a budget above it
+  --        the receiver said that jobs come too fast, which slows the bucket down, or a budget above it; last of all
+  --        [REMAINING n RESET ms [LIMIT n] [UNITS job|cost] [IN budget]] ...: how much more it lets through (drip_told)
   -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
@@ -253,7 +282,11 @@ do
     if not worker then return err or 0 end
     local fields, list = jobs.read_entry(stream, id)
     ctx.earlier, ctx.report = false, nil
-    local outcome, slowed = 0, nil
+    local outcome, slowed, nodes = 0, nil, nil
+    if fields and jobs.is_job(fields) then
+      nodes, err = limit_report.nodes_of(ctx, fields.bucket, how.reports)
+      if err then return err end
+    end
     if fields and how.is_throttled then
       slowed, err = slow_down(ctx, fields, worker, how)
       if err then return err end
@@ -268,6 +301,7 @@ do
       return outcome
     end
     if slowed then throttle.reconcile(ctx, slowed) else state.flush(ctx) end
+    if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or ''), route_name) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end

@@ -1,4 +1,4 @@
--- needs: base, base.keys, context, context.memory, jobs, jobs.release, limits.constraints, policy.record, route,
+-- needs: base, base.keys, context, context.memory, jobs, jobs.release, limits.constraint_store, policy.record, route,
 --   state
 -- Reap: take back jobs from workers that fell silent, and delete entries that are finished, for workers that use a
 -- plain XACK.
@@ -243,7 +243,7 @@ do
     end
     state.flush(ctx)
     if state.forget_cooled(ctx) then ctx.earlier = true end -- a drain will forget the others
-    if constraints.drop_expired(ctx) then ctx.earlier = true end
+    if constraint_store.drop_expired(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
     -- No lease that is given from now on is shorter than the shortest one.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end

@@ -1,5 +1,5 @@
--- needs: base, base.events, base.keys, base.names, context, control.change, limits.constraints, pace.slowdown,
---   policy.chain, policy.record, state, tree.budget
+-- needs: base, base.events, base.keys, base.names, context, control.change, limits.constraint_store,
+--   limits.constraints, pace.slowdown, policy.chain, policy.record, state, tree.budget
 -- Throttle: a receiver of jobs says that they come too fast. What slows a bucket or a budget down, and what ends that.
 -- (How long it lasts is in pace/slowdown.)
 
@@ -44,7 +44,7 @@ do
     end
     if chain.budget_of(id) then return budget.slow_down(ctx, id, slow_down) end
     local constraint = constraints.ensure(ctx, id, p)
-    constraints.change(ctx, constraint)
+    constraint_store.change(ctx, constraint)
     return slow_down(constraint)
   end
 
@@ -194,7 +194,7 @@ do
     local p = policy_of(ctx.rec, fields.bucket)
     local constraint = constraints.of(ctx, fields.bucket, p)
     if constraint and constraint.slowdown and slowdown.acknowledged(constraint.slowdown, left_us) then
-      constraints.change(ctx, constraint)
+      constraint_store.change(ctx, constraint)
     end
     for _, b in ipairs(p.parent and not p.refused and budget.ancestors(ctx, p.parent) or {}) do
       if b.constraint and b.constraint.slowdown and slowdown.acknowledged(b.constraint.slowdown, left_us) then

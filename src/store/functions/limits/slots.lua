@@ -75,13 +75,25 @@ do
   -- writes  slots, inflight      cost  2 calls
   function slots.take(ctx, route_name, entry, ids)
     if not ids[1] then return end
-    local name, members, known = name_of(route_name, entry), {}, ctx.inflight
+    local name, members, known = name_of(route_name, entry), {}, ctx.inflight or {}
     for i, id in ipairs(ids) do
       members[2 * i - 1], members[2 * i] = '0', id .. NODE .. name
       if known[id] then known[id] = known[id] + 1 end
     end
     call('HSET', ctx.k.slots, name, table.concat(ids, '\n'))
     call('ZADD', ctx.k.inflight, unpack(members))
+  end
+
+  -- add: an entry that may hold slots already holds one of this node too.
+  -- writes  slots, inflight      cost  2 or 3 calls
+  function slots.add(ctx, route_name, entry, id)
+    local name, member = name_of(route_name, entry), nil
+    local line = call('HGET', ctx.k.slots, name)
+    for _, node in ipairs(line and slots.nodes_of(line) or {}) do member = member or node == id end
+    if member then return end
+    call('HSET', ctx.k.slots, name, line and line .. '\n' .. id or id)
+    call('ZADD', ctx.k.inflight, '0', id .. NODE .. name)
+    if ctx.inflight then ctx.inflight[id] = nil end
   end
 
   -- nodes_of: the nodes in a line.

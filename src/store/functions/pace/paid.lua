@@ -38,6 +38,9 @@ do
     return d.over and d or nil
   end
 
+  -- expires_at: when nothing of it needs to be kept any more.
+  function paid.expires_at(d) return d.over end
+
   -- after: the due after a job of this cost.
   function paid.after(p, due, cost)
     if cost == 1 then return rate.after(p, due) end

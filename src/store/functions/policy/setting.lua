@@ -20,7 +20,7 @@ do
     rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true,
     catch_up = true,
     admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true,
-    dedup = true, ttl = true, job_rate = true,
+    dedup = true, ttl = true, job_rate = true, told = true,
     pause = true, close = true,
   }
 
@@ -42,6 +42,7 @@ do
   local IS_GOOD = {
     overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
     route = function(text) return type(text) == 'string' and #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+    told = function(text) return text == 'off' or text == 'stop' or text == 'spread' end,
     within = function(text) return type(text) == 'string' and #text <= 200 end,
     admit = is_table, quotas = is_table, slow = is_table, ordered = is_bool, catch_up_set = is_bool,
   }

@@ -101,7 +101,7 @@ do
     local keeps = p.capacity
     if allowance and allowance > keeps then keeps = allowance end
     local old, constraint, max_ahead_us = p.over, false, p.interval_us
-    if p.quotas or p.job or ctx.has_slow or ctx.has_windows or ctx.has_paid or ctx.constraints then
+    if p.quotas or p.job or ctx.stored_constraints or ctx.constraints then
       constraint = constraints.of(ctx, name, p)
     end
     s.constraint = constraint or false

@@ -1,5 +1,5 @@
--- needs: base, context, context.settings, limits.constraints, limits.slots, route, route.room, state.transitions,
---   state.waiting
+-- needs: base, context, context.settings, limits.constraint_store, limits.constraints, limits.slots, route,
+--   route.room, state.transitions, state.waiting
 -- States: the sorted sets that buckets and budgets are in. Waiting sets and their members are
 -- written by state/waiting, the other sets by this file. Which states there are, and which may follow each, is in
 -- state/transitions.
@@ -255,7 +255,7 @@ do
   local function write_all(ctx)
     if ctx.write_budgets then ctx.write_budgets(ctx) end
     if ctx.waits then waiting.flush(ctx) end
-    if ctx.changed_constraints then constraints.flush(ctx) end
+    if ctx.changed_constraints then constraint_store.flush(ctx) end
     local moves, marks = ctx.moves, ctx.marks
     if marks then
       ctx.marks = false

@@ -1,5 +1,5 @@
--- needs: base, context.memory, limits.constraints, pace.rate, pace.share, policy.chain, policy.record,
---   state.bucket, state.waiting
+-- needs: base, context.memory, limits.constraint_store, limits.constraints, pace.rate, pace.share, policy.chain,
+--   policy.record, state.bucket, state.waiting
 -- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. This file has what is known of a
 -- budget, and what keeps a job from leaving through its path. Their states are in tree/states. What a job that leaves
 -- costs each budget is in tree/path.
@@ -143,7 +143,7 @@ do
     end
     if #missing == 0 then return end
     local texts = call('HMGET', ctx.k.budgets, unpack(missing))
-    local rests, found = call('ZMSCORE', ctx.k.rest, unpack(missing)), constraints.read(ctx, missing)
+    local rests, found = call('ZMSCORE', ctx.k.rest, unpack(missing)), constraint_store.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
       all.of[id], all.count = b, all.count + 1
@@ -165,7 +165,7 @@ do
       return
     end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
-    if b.constraint and constraints.reconcile(ctx, b.constraint) then change(ctx, b) end
+    if b.constraint and constraint_store.reconcile(ctx, b.constraint) then change(ctx, b) end
     if p ~= b.p then memory.forget_paths(ctx.memory.budgets) end
     reconcile(ctx, b)
     hold(ctx, b)
@@ -183,7 +183,7 @@ do
   end
 
   function budget.constraint_changed(ctx, b)
-    constraints.change(ctx, b.constraint)
+    constraint_store.change(ctx, b.constraint)
     change(ctx, b)
   end
 

@@ -161,13 +161,13 @@ do
     charge_open(ctx, ancestors, id, p.weight, finish)
   end
 
-  -- limited: the ids of the nodes of a bucket's chain that have a `concurrency`: a job that leaves takes a slot of
-  -- each.
+  -- limited: the ids of the nodes of a bucket's chain whose jobs in flight are counted: those with a `concurrency` or
+  -- a told limit. A job that leaves takes a slot of each.
   function path.limited(ctx, name, p)
-    local ids = {}
-    if p.concurrency then ids[1] = name end
+    local own = ctx.has_told and constraints.of(ctx, name, p)
+    local ids = { (p.concurrency or own and own.told) and name or nil }
     for _, b in ipairs(p.parent and budget.ancestors(ctx, p.parent) or {}) do
-      if b.p and b.p.concurrency then ids[#ids + 1] = b.id end
+      if b.p and b.p.concurrency or b.constraint and b.constraint.told then ids[#ids + 1] = b.id end
     end
     return ids
   end

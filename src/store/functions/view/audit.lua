@@ -16,7 +16,7 @@ do
     'The index of retries has each bucket with delayed jobs, no later than the first of them, and their number is stored.',
     'An entry that holds slots is in flight, and its line in the slots hash and the members of inflight name the same nodes.',
     'A blocked node has no slot free, a paused one is paused by a setting, and the chain of a refused one cannot be resolved.',
-    'Of each slow-down, window and payment it is stored when it is over, and no bucket is scheduled before its slow-down or used-up window ends.',
+    'Of each slow-down, window, told limit and payment it is stored when it is over, and no bucket is scheduled before what holds it ends.',
     'In the memory of this server there are as many finish tags as it counts.',
   }
 

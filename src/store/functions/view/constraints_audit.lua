@@ -7,7 +7,7 @@ do
   -- check: pass what is wrong to `found`; `states` has the states of each node.
   function constraints_audit.check(space, states, found)
     local k, stored = keys.of(space), {}
-    for _, key in ipairs({ k.slow, k.windows, k.paid }) do
+    for _, key in ipairs({ k.slow, k.windows, k.told, k.paid }) do
       for _, id in ipairs(call('HKEYS', key)) do stored[id] = true end
     end
     for id in pairs(stored) do
@@ -17,14 +17,14 @@ do
       if not stored[id] then found(id .. ' has no constraint, and the end of one is stored') end
     end
     local flags = call('HGET', k.policy, 'brakes') or ''
-    for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q', [k.paid] = 'p' }) do
+    for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q', [k.told] = 't', [k.paid] = 'p' }) do
       local is_there = call('EXISTS', key) == 1
       if is_there and not find(flags, flag, 1, true) then
         found(key .. ' is there, and the policy key does not say so')
       end
     end
     -- A bucket that a constraint holds is scheduled no earlier than its end, unless it is in another state.
-    for _, key in ipairs({ k.slow, k.windows }) do
+    for _, key in ipairs({ k.slow, k.windows, k.told }) do
       local all = call('HGETALL', key)
       for i = 1, #all, 2 do
         local id, held, at = all[i], tonumber(match(all[i + 1], '^%d+ %d+/(%d+)')), states[all[i]] and states[all[i]][1]

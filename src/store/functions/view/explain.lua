@@ -1,6 +1,7 @@
--- needs: base, base.keys, base.names, context, context.settings, control.change, control.daemons, limits.constraints,
---   limits.slots, pace.quota, pace.rate, pace.slowdown, policy.chain, policy.record, policy.setting, queue.envelope,
---   queue.gate, queue.push, route, state, state.bucket, state.waiting, tree.budget, view.routes
+-- needs: base, base.keys, base.names, context, context.settings, control.change, control.daemons,
+--   limits.constraint_store, limits.constraints, limits.slots, pace.quota, pace.rate, pace.told, policy.chain,
+--   policy.record, policy.setting, queue.envelope, queue.gate, queue.push, route, state, state.bucket, state.waiting,
+--   tree.budget, view.routes
 -- Explain: why a bucket waits, and what a change or a push would do to it. Both only read. Both compute with the steps
 -- that do the thing itself: `bucket.decide`, the push, the rates. The program (src/explain) puts the facts into words.
 
@@ -67,13 +68,25 @@ do
     return { by_jobs = by_jobs, cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil }
   end
 
+  -- told_of: what the other side says about the limit of a node, and until when that keeps its next job back; nil where
+  -- nothing is told.
+  local function told_of(ctx, p, constraint)
+    local t = constraint and constraint.told
+    local l = t and told.applies(t, p, ctx.now)
+    if not l then return nil end
+    return {
+      left = max(0, l.left), limit = l.limit > 0 and l.limit or nil, unit = l.unit, reset_us = l.till - ctx.now,
+      is_reckoned = l.is_told == 0, waits_us = max(0, told.resumes_at(t, p, ctx.now, 1) - ctx.now),
+    }
+  end
+
   -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom,
-  -- why. A slow-down in force is listed like a timed setting.
+  -- why. A slow-down and a told limit in force are listed like timed settings.
   local function settings_of(ctx, id, p, constraint)
-    local list, d = {}, constraint and constraint.slowdown
-    if d and slowdown.applies(d, p, ctx.now) then
-      list[1] = slowdown.as_setting(d, p)
-      list[1].key, list[1].match = 'slow-down', bare(id)
+    local list = {}
+    for key, it in pairs(constraint_store.as_settings(ctx, constraint, p)) do
+      it.key, it.match = key, bare(id)
+      list[#list + 1] = it
     end
     for key, won in pairs(p.set or {}) do
       local it = won.setting
@@ -104,6 +117,7 @@ do
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
       paid = paid_of(ctx, p, due, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
+      told = told_of(ctx, p, constraint),
       quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
       policy = {
         count = rated.count, period_us = rated.period_us,
@@ -112,7 +126,7 @@ do
         lease_ms = tried.lease_ms, attempts = tried.attempts, backoff_initial_us = tried.backoff_initial_us,
         backoff_max_us = tried.backoff_max_us, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
-        concurrency = p.concurrency, ordered = p.ordered,
+        concurrency = p.concurrency, ordered = p.ordered, told = p.told,
       },
     }
   end

@@ -70,10 +70,11 @@ do
     return list
   end
 
-  -- set_things: how many names and globs have settings, and how many nodes a slow-down.
+  -- set_things: how many names and globs have settings, and how many nodes a slow-down or a told limit.
   local function set_things(ctx)
-    local names, slow = number(pcall_redis('HLEN', ctx.k.settings)), number(pcall_redis('HLEN', ctx.k.slow))
-    return { 'name', names, 'glob', #(ctx.rec.all_globs or {}), 'slow', slow }
+    local function size(key) return number(pcall_redis('HLEN', key)) end
+    return { 'name', size(ctx.k.settings), 'glob', #(ctx.rec.all_globs or {}), 'slow', size(ctx.k.slow), 'told',
+      size(ctx.k.told) }
   end
 
   -- drip__figures: the figures of a prefix.

@@ -1,5 +1,5 @@
--- needs: base, base.keys, base.names, context, context.trace, limits.constraints, limits.slots, pace.quota,
---   pace.rate, policy.chain, policy.record, queue.delayed, queue.rejecting, state, state.bucket, state.waiting,
+-- needs: base, base.keys, base.names, context, context.trace, limits.constraints, limits.slots, pace.quota, pace.rate,
+--   pace.told, policy.chain, policy.record, queue.delayed, queue.rejecting, state, state.bucket, state.waiting,
 --   tree.budget
 -- Rows: the present figures of buckets and budgets, a row each, for `dripd top`. A call replies only those that are
 -- named, so its cost does not depend on how many there are. Nothing is written.
@@ -12,6 +12,7 @@
 --   wrong-type   what its key holds             refused      why                     paused   the name or glob
 --   slots        '<taken> of <all>'             slow, quota  '' (until it is due)    slowed   what is left of its rate,
 --                in percent
+--   told         what the other side says is left
 --   rate         ''                             share        the budget              held     the route
 --   backing-off  '' (only failed jobs wait)     due          ''                      empty    ''
 --   delayed      '' (only delayed jobs wait, the first one before any failed job)
@@ -41,7 +42,10 @@ do
     if constraint then
       local till = constraints.ends_at(constraint, p, ctx.now)
       if till > ctx.now then
-        return constraint.slowdown and constraint.slowdown.till == till and 'slow' or 'quota', ''
+        if constraint.slowdown and constraint.slowdown.till == till then return 'slow', '' end
+        local t = constraint.told
+        if not t or told.resumes_at(t, p, ctx.now, 1) < till then return 'quota', '' end
+        return 'told', told.in_words(t, p, ctx.now)
       end
       local factor = constraints.factor(constraint, p)
       if factor < 1 then return 'slowed', digits(floor(factor * 100 + 0.5)) end

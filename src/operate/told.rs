@@ -1,0 +1,104 @@
+//! `told`: say how much more the other side lets through, where no worker does; or forget what was said.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::target::Target;
+use crate::model::bucket::BucketName;
+use crate::model::duration;
+use crate::model::subject::Subject;
+use crate::store::change::TellLimit;
+use crate::store::jobs::work::LimitReport;
+use crate::store::{Partitions, StoreError};
+
+/// Say how much more is let through a bucket or a budget until a reset, or forget that.
+#[derive(Debug, Clone)]
+pub struct ToldRequest {
+    /// The bucket or the budget.
+    pub target: Target,
+    /// What the other side says; `None` forgets all that it said.
+    pub report: Option<LimitReport>,
+    /// A budget above the bucket, which it is about in its place.
+    pub within: Option<BucketName>,
+    /// The reason that the operator gave, if any.
+    pub reason: Option<String>,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TakenReport {
+    /// The bucket or the budget.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Whether it is a budget.
+    pub budget: bool,
+    /// Whether it counts: a lower report, a later one or `told = "off"` may make it change nothing.
+    pub counts: bool,
+}
+
+impl ToldRequest {
+    /// The bucket or budget that it is about: `within` where it is given, otherwise the target.
+    pub fn about(&self) -> Subject<'_> {
+        match &self.within {
+            Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
+            None => self.target.subject(),
+        }
+    }
+
+    /// Say it, in the name of `by`.
+    ///
+    /// # Errors
+    ///
+    /// A call to Redis fails, or the functions refuse it: there is no such budget, or it is not above the bucket.
+    pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<TakenReport, StoreError> {
+        let subject = self.target.subject();
+        let tell = TellLimit {
+            node: subject.stored(),
+            within: self.within.as_ref().map(|budget| budget.as_str().to_owned()),
+            report: self.report,
+            by: by.to_owned(),
+            user: store.whoami().await,
+            reason: self.reason.clone(),
+        };
+        let counts = store.tell_limit(&tell).await?;
+        Ok(TakenReport { pattern: subject.pattern.to_owned(), budget: subject.is_budget, counts })
+    }
+
+    /// The outcome for people.
+    pub fn describe(&self, taken: &TakenReport) -> String {
+        let subject = self.about();
+        let Some(report) = self.report else {
+            let what = if taken.counts { "what was told is forgotten" } else { "nothing was told" };
+            return format!("{subject}: {what}");
+        };
+        if !taken.counts {
+            return format!(
+                "{subject}: it changes nothing: less was told before, its reset has passed, or told = \"off\""
+            );
+        }
+        let (left, units) = (report.remaining, report.units);
+        let reset = duration::say(Duration::from_millis(report.reset_ms));
+        format!("{subject}: {left} more {} until its limit resets in {reset}", units.counted())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::node::Units;
+
+    #[test]
+    fn the_outcome_says_what_counts() {
+        let name = BucketName::parse(b"openai").expect("a name");
+        let request = |report| ToldRequest { target: Target::named(true, &name), report, within: None, reason: None };
+        let report = LimitReport { remaining: 12, reset_ms: 30_000, limit: None, units: Units::Job };
+        let say = |report, counts| {
+            request(report).describe(&TakenReport { pattern: "openai".to_owned(), budget: true, counts })
+        };
+        assert_eq!(say(Some(report), true), "budget openai: 12 more jobs until its limit resets in 30.0 s");
+        assert!(say(Some(report), false).starts_with("budget openai: it changes nothing"));
+        assert_eq!(say(None, true), "budget openai: what was told is forgotten");
+    }
+}

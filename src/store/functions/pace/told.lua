@@ -1,0 +1,197 @@
+-- needs: base
+-- Told limits: the other side says how much more it lets through until its limit resets. This file keeps how much of
+-- that is left, and decides when the next job may leave. Nothing here calls Redis.
+--
+-- The told limits of a node, `t`, by what they count and how much they allow: "job/100", "cost/9000", "job/0" where the
+-- other side does not say how much. So its limits of a second, a minute and a day are kept apart. Such a limit, `l`:
+--   unit     "job", or "cost": what jobs cost
+--   left     so much more may leave until `till`: what was told, less what was out then and has left since
+--   till     when it resets; in the past: nothing is known of the present window
+--   length   how far ahead `till` may lie, in case the clock steps back
+--   next     with `told = "spread"`: when the next job may leave
+--   limit    what is left after a reset, as the other side says; 0: it does not say
+--   period   the longest time until a reset that was told: how long a window lasts
+--   at       when something was told last
+--   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
+--            yet
+--   reset    when it last reset
+--
+-- After a reset nothing is told before the first job of the new window is answered. That may take seconds, in which a
+-- rate that is far too high would send too much. So a window is reckoned then, where a limit is known.
+
+local told = {}
+do
+  local digits = base.digits
+
+  local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset' }
+  local LIMITS_MOST = 4 -- of a node: the one that was told longest ago is forgotten
+  local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or
+  local KEPT_PERIODS = 3 -- so many periods, but
+  local KEPT_MOST_US = 3600000000 -- no longer than this
+  local SPARE = 1.03 -- a reckoned window is this much longer than the period: the other side counts by another clock
+  local LAST = 0.25 -- in this last part of a window its rest is let out no faster than its mean rate
+
+  local function key_of(l) return l.unit .. '/' .. digits(l.limit) end
+
+  -- encode: "<unit> <numbers>", a line for each limit.
+  function told.encode(t)
+    local lines = {}
+    for _, l in pairs(t) do
+      local list = { l.unit }
+      for i, name in ipairs(NUMBERS) do list[i + 1] = digits(l[name]) end
+      lines[#lines + 1] = table.concat(list, ' ')
+    end
+    table.sort(lines)
+    return table.concat(lines, '\n')
+  end
+
+  function told.decode(text)
+    local t = {}
+    for unit, numbers in gmatch(text, '(%l+)([^\n]*)') do
+      local l, i = { unit = unit }, 0
+      for number in gmatch(numbers, '%-?%d+') do
+        i = i + 1
+        l[NUMBERS[i] or 'more'] = tonumber(number)
+      end
+      if l.reset then t[key_of(l)] = l end
+    end
+    return next(t) and t or nil
+  end
+
+  -- over: when nothing of a limit is known any more.
+  local function over(l)
+    return max(l.till, l.at + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
+  end
+
+  -- expires_at: when nothing of it needs to be kept any more.
+  function told.expires_at(t)
+    local last = 0
+    for _, l in pairs(t) do last = max(last, over(l)) end
+    return last
+  end
+
+  -- reckon: a window that begins at `from`, of which nothing is told.
+  local function reckon(l, from)
+    l.reset, l.length = min(l.till, from), ceil(l.period * SPARE)
+    l.left, l.till, l.is_told = l.limit, from + l.length, 0
+  end
+
+  -- reconcile: forget or reckon anew what has reset, and bring back what lies further ahead than it may: the clock
+  -- stepped back. Replies whether anything changed.
+  function told.reconcile(t, now)
+    local changed = false
+    for key, l in pairs(t) do
+      if l.till > now + l.length then l.till, changed = now + l.length, true end
+      if l.at > now then l.at, changed = now, true end
+      if l.next > l.till then l.next, changed = l.till, true end
+      if over(l) <= now then
+        t[key], changed = nil, true
+      elseif l.till <= now and l.limit > 0 then
+        reckon(l, now - l.till < l.period and l.till or now)
+        changed = true
+      end
+    end
+    return changed
+  end
+
+  -- limit_of: the limit that a report is about; it is made where nothing is known of it yet.
+  local function limit_of(t, how)
+    local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
+      is_told = 0, reset = 0 }
+    local key, count, oldest = key_of(l), 0, nil
+    if t[key] then return t[key] end
+    for other, known in pairs(t) do
+      count = count + 1
+      if not oldest or known.at < t[oldest].at then oldest = other end
+    end
+    if count >= LIMITS_MOST then t[oldest] = nil end
+    t[key] = l
+    return l
+  end
+
+  -- report: the other side says that `left` more are let through until `reset_us` from now, for jobs (`unit`) or what
+  -- they cost.
+  --   how { unit, left, reset_us, limit: nil where it does not say, left_us: when the job left that was answered, nil:
+  --         not known, out: how many are out and not answered }
+  -- With "spread" and a known limit a job that leaves now is taken to be on its way as long as the answered one was:
+  -- for it the reset comes `reset_us` after that one left. A report whose reset has come by then is an old one. Only
+  -- that nothing is left counts all the same, where nothing else is known, and its reset is later than the last one.
+  -- Until a reset the lower of two reports counts. Replies whether this one does.
+  function told.report(t, p, how, now)
+    local l, left_us = limit_of(t, how), min(how.left_us or now, now)
+    l.at = now
+    local is_ahead, reset = p.told == 'spread' and l.limit > 0, l.till <= now and l.till or l.reset
+    local is_news = how.left == 0 and not is_ahead and (l.limit == 0 or l.till <= now)
+    if left_us + how.reset_us <= (is_news and reset or now) then
+      l.period = max(l.period, how.reset_us)
+      if l.till <= now and is_ahead then reckon(l, now) end
+      return false
+    end
+    local left, till = how.left - how.out, (is_ahead and how.left > 0 and left_us or now) + how.reset_us
+    if l.till > now and l.is_told == 1 then
+      if left >= l.left then return false end
+      if l.left <= 0 then till = max(till, l.till) end -- nothing was left before, for longer
+    end
+    l.period, l.reset, l.till = max(l.period, how.reset_us), reset, till
+    l.left, l.length, l.is_told = left, l.till - now, 1
+    l.next = min(l.next, l.till)
+    return true
+  end
+
+  -- resumes_at: when the next job may leave, which costs `cost`; in the past: now. A job that costs more than the whole
+  -- limit leaves when all of it is left.
+  function told.resumes_at(t, p, now, cost)
+    local at = 0
+    if p.told == 'off' then return at end
+    for _, l in pairs(t) do
+      if l.till > now then
+        local units = l.unit == 'cost' and cost or 1
+        if l.left < units and not (l.limit > 0 and l.left >= l.limit) then
+          at = max(at, l.till)
+        elseif p.told == 'spread' then
+          at = max(at, l.next)
+        end
+      end
+    end
+    return at
+  end
+
+  -- charge: a job of this cost has left.
+  function told.charge(t, now, cost)
+    for _, l in pairs(t) do
+      if l.till > now then
+        local units, time = l.unit == 'cost' and cost or 1, l.till - now
+        local step = l.left > 0 and time / l.left or 0
+        if l.limit > 0 and time < LAST * l.period then step = max(step, l.period / l.limit) end
+        l.next = min(l.till, ceil(now + step * units))
+        l.left = l.left - units
+      end
+    end
+  end
+
+  -- applies: the limit of which least is left, of as much the one that lasts longest; nil where nothing is told.
+  function told.applies(t, p, now)
+    local least
+    for _, l in pairs(p.told == 'off' and {} or t) do
+      local is_less = l.till > now
+        and (not least or l.left < least.left or l.left == least.left and l.till > least.till)
+      if is_less then least = l end
+    end
+    return least
+  end
+
+  -- in_words: a text about the told limits, for people; nil where none applies.
+  function told.in_words(t, p, now)
+    local l = told.applies(t, p, now)
+    if not l then return nil end
+    local of = l.limit > 0 and ' of ' .. digits(l.limit) or ''
+    return digits(max(0, l.left)) .. of .. (l.unit == 'cost' and ' units' or ' jobs') .. ' left'
+      .. (l.is_told == 0 and ', reckoned' or '')
+  end
+
+  -- as_setting: the told limits as a timed setting, for people; nil where none applies.
+  function told.as_setting(t, p, now)
+    local l = told.applies(t, p, now)
+    return l and { text = told.in_words(t, p, now), since = digits(l.at), till = digits(l.till), by = 'the other side' }
+  end
+end

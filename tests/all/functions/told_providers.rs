@@ -1,0 +1,264 @@
+//! Providers that nobody configured for: their limit is a tenth of the configured rate, and they say with each answer how much more they let
+//! through. The clock is passed in: it is a simulation of the providers and of the workers, on the real functions.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::rig::{Case, Entry, MS, S, T0};
+
+use super::flow::audit;
+
+const SECONDS: u64 = 180;
+
+/// How a provider counts. All of them let through `limit` in `period`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Windows that begin at multiples of the period; the reset is the end of the window.
+    Fixed,
+    /// Whatever window one looks at; the reset is when the oldest leaves it.
+    Sliding,
+    /// A bucket of tokens; the reset is when it is full.
+    Tokens,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Provider {
+    kind: Kind,
+    limit: u64,
+    period: u64,
+}
+
+/// What a provider keeps.
+#[derive(Debug, Default)]
+struct State {
+    /// When those came that were let through, as far as they matter.
+    taken: VecDeque<u64>,
+    /// Its tokens, and when they were counted.
+    tokens: Option<(f64, u64)>,
+    accepted: u64,
+    refused: u64,
+}
+
+/// An answer: whether it was let through, how many more are, and when that resets.
+#[derive(Debug, Clone, Copy)]
+struct Answer {
+    is_ok: bool,
+    remaining: u64,
+    reset: u64,
+}
+
+impl Provider {
+    /// What it lets through in so long, in the long run: a full bucket of tokens at the beginning does not count.
+    fn allowed(self, time: u64) -> f64 {
+        self.limit as f64 * time as f64 / self.period as f64
+    }
+
+    fn ask(self, state: &mut State, now: u64) -> Answer {
+        let Self { kind, limit, period } = self;
+        let (is_ok, remaining, reset) = match kind {
+            Kind::Fixed | Kind::Sliding => {
+                let begins =
+                    if kind == Kind::Fixed { now - (now - T0) % period } else { now.saturating_sub(period) + 1 };
+                while state.taken.front().is_some_and(|at| *at < begins) {
+                    state.taken.pop_front();
+                }
+                let is_ok = (state.taken.len() as u64) < limit;
+                if is_ok {
+                    state.taken.push_back(now);
+                }
+                let reset = if kind == Kind::Fixed { begins + period } else { state.taken[0] + period };
+                (is_ok, limit - state.taken.len() as u64, reset - now)
+            }
+            Kind::Tokens => {
+                let rate = limit as f64 / period as f64;
+                let (tokens, at) = state.tokens.unwrap_or((limit as f64, now));
+                let tokens = (tokens + (now - at) as f64 * rate).min(limit as f64);
+                let is_ok = tokens >= 1.0;
+                let tokens = if is_ok { tokens - 1.0 } else { tokens };
+                state.tokens = Some((tokens, now));
+                (is_ok, tokens as u64, ((limit as f64 - tokens) / rate) as u64)
+            }
+        };
+        *(if is_ok { &mut state.accepted } else { &mut state.refused }) += 1;
+        Answer { is_ok, remaining, reset }
+    }
+}
+
+/// Who works, and how well the provider says what it knows.
+#[derive(Debug, Clone, Copy)]
+struct World {
+    workers: usize,
+    /// How long a job takes to its answer.
+    latency: u64,
+    /// Up to how much it takes longer or shorter, of it.
+    spread: f64,
+    /// By how much the reset that is told is wrong, at most.
+    jitter: u64,
+    /// By how much what remains is told too low.
+    low: u64,
+}
+
+const PLAIN: World = World { workers: 20, latency: 200 * MS, spread: 0.0, jitter: 0, low: 0 };
+
+/// What became of the jobs: how much of what is allowed was used, and how many of those sent were refused.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    used: f64,
+    refused: f64,
+}
+
+/// Workers without dripd: each calls as fast as it can, and after a refusal waits for a second, twice as long after each further one, up to a
+/// minute, with jitter.
+fn simulate_naive(provider: Provider, world: World) -> Outcome {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut state = State::default();
+    let mut calls: BTreeMap<(u64, usize), u32> = (0..world.workers).map(|n| ((T0, n), 0)).collect();
+    while let Some(((now, n), refused)) = calls.pop_first().filter(|((now, _), _)| *now < T0 + SECONDS * S) {
+        let answer = provider.ask(&mut state, now + world.latency / 2);
+        let wait = (S << refused.min(6)).min(60 * S);
+        let (wait, refused) = if answer.is_ok { (0, 0) } else { (wait / 2 + random.u64(0..=wait / 2), refused + 1) };
+        calls.insert((now + world.latency + wait, n), refused);
+    }
+    outcome(provider, &state)
+}
+
+fn outcome(provider: Provider, state: &State) -> Outcome {
+    let (accepted, refused) = (state.accepted as f64, state.refused as f64);
+    Outcome { used: accepted / provider.allowed(SECONDS * S), refused: refused / (accepted + refused) }
+}
+
+/// Let workers empty a bucket that is always full and has ten times the rate of the provider.
+fn simulate(told: &str, provider: Provider, world: World) -> Outcome {
+    let rate = provider.limit * 10 * S / provider.period;
+    let mut case = Case::with(&format!(
+        "[defaults]\nrate = '{rate}/s'\ncapacity = 100000\ntold = '{told}'\n[limits]\nready_window = '250ms'\n"
+    ));
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut state, mut now, end) = (State::default(), T0, T0 + SECONDS * S);
+    let (mut free, mut filled, mut next_look) = (world.workers, 0, T0);
+    let (mut at_provider, mut answers) =
+        (BTreeMap::<(u64, usize), (Entry, u64)>::new(), BTreeMap::<(u64, usize), (Entry, Answer)>::new());
+    let mut n = 0;
+    while now < end {
+        if filled < 2_000 {
+            case.push_at(now, "a", &["x"; 1_000]);
+            filled += 1_000;
+        }
+        if now >= next_look {
+            let drained = case.settle_at(now);
+            next_look = if drained.wait_us < 0 { end } else { now + (drained.wait_us as u64).max(1) };
+            filled -= drained.dispatched;
+        }
+        if free > 0 {
+            for entry in case.take("ready", free) {
+                free -= 1;
+                n += 1;
+                let off = 1.0 + world.spread * (2.0 * random.f64() - 1.0);
+                let way = (world.latency as f64 * off / 2.0) as u64;
+                at_provider.insert((now + way, n), (entry, way));
+                next_look = next_look.min(now + MS); // a worker has taken it: a held bucket may go on
+            }
+        }
+        while let Some(first) = at_provider.first_entry().filter(|first| first.key().0 <= now) {
+            let ((at, n), (entry, way)) = first.remove_entry();
+            let mut answer = provider.ask(&mut state, at);
+            answer.remaining = answer.remaining.saturating_sub(world.low);
+            answer.reset = (answer.reset + random.u64(0..=2 * world.jitter)).saturating_sub(world.jitter);
+            answers.insert((at + way, n), (entry, answer));
+        }
+        while let Some(first) = answers.first_entry().filter(|first| first.key().0 <= now) {
+            let ((at, _), (entry, answer)) = first.remove_entry();
+            free += 1;
+            let (remaining, reset) = (answer.remaining.to_string(), (answer.reset / MS).to_string());
+            let limit = provider.limit.to_string();
+            let mut args = vec![at.to_string(), entry.id];
+            if !answer.is_ok {
+                args.extend(["THROTTLED", "RETRY_AFTER", &reset].map(str::to_owned));
+                filled += 1;
+            }
+            args.extend(["REMAINING", &remaining, "RESET", &reset, "LIMIT", &limit].map(str::to_owned));
+            let function = if answer.is_ok { "drip__ack" } else { "drip__fail" };
+            assert_eq!(case.fcall::<i64>(function, &["ready"], &args), 1);
+            next_look = now; // the wake key was written
+        }
+        let events =
+            [at_provider.keys().next().map(|key| key.0), answers.keys().next().map(|key| key.0), Some(next_look)];
+        now = events.into_iter().flatten().min().expect("the end is one").max(now);
+    }
+    audit(&mut case);
+    let outcome = outcome(provider, &state);
+    println!(
+        "{told} {provider:?} {world:?}: {:.1} % used, {:.2} % refused",
+        outcome.used * 100.0,
+        outcome.refused * 100.0
+    );
+    outcome
+}
+
+fn worlds() -> Vec<(Provider, World)> {
+    let mut list = Vec::new();
+    for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
+        let per_10_s = Provider { kind, limit: 100, period: 10 * S };
+        let per_minute = Provider { kind, limit: 600, period: 60 * S };
+        let world = |workers, latency| World { workers, latency, ..PLAIN };
+        list.extend([
+            (per_10_s, world(1, 20 * MS)),
+            (per_10_s, world(50, S)),
+            (per_minute, world(50, 4 * S)),
+            (per_minute, World { spread: 0.5, ..world(50, S) }),
+            (per_minute, World { jitter: 500 * MS, ..PLAIN }),
+            (per_minute, World { low: 1, ..PLAIN }),
+        ]);
+    }
+    list
+}
+
+#[test]
+fn what_is_spread_uses_what_is_allowed_and_is_hardly_refused() {
+    for (provider, world) in worlds() {
+        let outcome = simulate("spread", provider, world);
+        assert!(outcome.used >= 0.95 && outcome.refused < 0.01, "{provider:?} {world:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn what_stops_at_nothing_left_is_seldom_refused() {
+    for (provider, world) in worlds() {
+        let outcome = simulate("stop", provider, world);
+        assert!(outcome.refused < 0.05, "{provider:?} {world:?}: {outcome:?}");
+    }
+}
+
+const PAGE: &str = "docs/told-limits.md";
+
+/// The table of the page: dripd and workers without it at the same providers. It is written where `DRIPD_BLESS` is set.
+#[test]
+fn the_page_says_how_much_is_used_and_refused_beside_workers_that_back_off() {
+    let percent = |part: f64| if part < 0.0005 { "0 %".to_owned() } else { format!("{:.1} %", part * 100.0) };
+    let mut table = String::from("| an API with | | used | refused |\n|---|---|---|---|\n");
+    let mut rows = Vec::new();
+    for (kind, says) in
+        [(Kind::Fixed, "fixed windows"), (Kind::Sliding, "sliding windows"), (Kind::Tokens, "a bucket of tokens")]
+    {
+        let (provider, world) = (Provider { kind, limit: 600, period: 60 * S }, PLAIN);
+        for (who, outcome) in [
+            ("`\"spread\"`", simulate("spread", provider, world)),
+            ("`\"stop\"`", simulate("stop", provider, world)),
+            ("20 workers that back off", simulate_naive(provider, world)),
+        ] {
+            let (used, refused) = (percent(outcome.used.min(1.0)), percent(outcome.refused));
+            table += &format!("| {says} | {who} | {used} | {refused} |\n");
+            rows.push((who, outcome));
+        }
+    }
+    let page = std::fs::read_to_string(PAGE).expect("the page");
+    let (before, rest) = page.split_once("<!-- told -->\n").expect("the mark");
+    let (shown, after) = rest.split_once("<!-- end -->").expect("its end");
+    if std::env::var_os("DRIPD_BLESS").is_some() {
+        std::fs::write(PAGE, format!("{before}<!-- told -->\n{table}<!-- end -->{after}")).expect("the page");
+    } else {
+        assert_eq!(shown, table, "{PAGE}: run this test with DRIPD_BLESS=1");
+    }
+    let refused =
+        |wanted: &'static str| rows.iter().filter(move |(who, _)| who.contains(wanted)).map(|(_, one)| one.refused);
+    assert!(refused("spread").all(|part| part < 0.01) && refused("back off").all(|part| part > 0.01), "{rows:?}");
+}
