@@ -202,11 +202,9 @@ fn worlds() -> Vec<(Provider, World)> {
         let world = |workers, latency| World { workers, latency, ..PLAIN };
         list.extend([
             (per_10_s, world(1, 20 * MS)),
-            (per_10_s, world(50, S)),
             (per_minute, world(50, 4 * S)),
             (per_minute, World { spread: 0.5, ..world(50, S) }),
-            (per_minute, World { jitter: 500 * MS, ..PLAIN }),
-            (per_minute, World { low: 1, ..PLAIN }),
+            (per_minute, World { jitter: 500 * MS, low: 1, ..PLAIN }),
         ]);
     }
     list
