@@ -45,6 +45,7 @@ mod quotas;
 mod rate;
 mod ready;
 mod ready_window;
+mod ready_window_lists;
 mod regressions;
 mod rests;
 mod roles;

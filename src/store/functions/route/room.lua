@@ -10,7 +10,7 @@
 --   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
 --       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
 --       the age is over the window the limit falls to limit * window / age, once a window. Where no bucket was held for
---       a second it starts anew, at 8, or at a quarter more than workers took between two looks lately
+--       a second it starts anew, at 8, or at a quarter more than workers took between two looks in the last minute
 --   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
 -- The fields of a room, `r`, which is remembered between calls:
@@ -23,7 +23,7 @@
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
 --   looked, looked_us      in which call it was looked at closely, and when it was looked at
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
---   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks, and when that was
+--   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks in a minute, and when
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
 --   that
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
@@ -45,6 +45,7 @@ do
 
   local START = 8 -- the limit of a route of which nothing is known
   local ANEW_US = 1000000 -- after so long without a held bucket the limit starts anew
+  local BURST_US = 60000000 -- how long it is remembered how many jobs workers took at once
   local MORE = 1.25 -- of what workers took at once: it varies
   local BELIEVED_US = 100000 -- after so long a route is looked at again
   local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
@@ -212,7 +213,7 @@ do
   local function note_burst(r, now, undelivered)
     local taken = r.sent - undelivered
     local burst = taken - (r.taken or taken)
-    if burst > 0 and (burst >= r.burst or now - r.burst_us > ANEW_US or now < r.burst_us) then
+    if burst > 0 and (burst >= r.burst or now - r.burst_us > BURST_US or now < r.burst_us) then
       r.burst, r.burst_us = burst, now
     end
     r.taken = taken
@@ -221,7 +222,7 @@ do
   -- anew: the limit of a route for which nothing was held for a second. Workers that take many jobs at once, now and
   -- then, find as many the next time, and lose no pace.
   local function anew(ctx, r)
-    local is_known = ctx.now - r.burst_us <= 2 * ANEW_US and ctx.now >= r.burst_us
+    local is_known = ctx.now - r.burst_us <= BURST_US and ctx.now >= r.burst_us
     return is_known and max(START, ceil(MORE * r.burst)) or START
   end
 
