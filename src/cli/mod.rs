@@ -26,6 +26,7 @@ mod run;
 mod screen;
 mod set;
 mod settings;
+mod simulate;
 mod slow;
 mod status;
 mod told;
@@ -111,6 +112,8 @@ enum Command {
     Explain(explain::Explain),
     /// Say what a change or a push would do to the jobs that wait
     WhatIf(explain::WhatIf),
+    /// Say what would become of traffic under a configuration, before it goes live
+    Simulate(simulate::Simulate),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -188,6 +191,7 @@ impl Command {
             Self::Explain(explain) => (explain.action(), Role::Observer),
             Self::Top(_) => ("show the buckets".to_owned(), Role::Observer),
             Self::WhatIf(what_if) => (what_if.action(), Role::Observer),
+            Self::Simulate(_) => ("simulate it".to_owned(), Role::Daemon),
             Self::Run(_) => (run::ACTION.to_owned(), Role::Daemon),
             Self::Reload => ("reload".to_owned(), Role::Operator),
             Self::Demo(_) => ("show it".to_owned(), Role::Operator),
@@ -271,6 +275,10 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Settings(list) => list.run(&load()?).await,
         Command::Explain(explain) => explain.run(&load()?).await,
         Command::WhatIf(what_if) => what_if.run(&load()?).await,
+        Command::Simulate(simulate) => {
+            let load_other = |path: &std::path::Path| Config::load(Some(path), &environment);
+            simulate.run(load()?, load_other).await
+        }
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),

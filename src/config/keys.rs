@@ -7,6 +7,7 @@ mod of_redis;
 use std::time::Duration;
 
 use crate::model::duration::LONGEST;
+use crate::model::expectation;
 use crate::model::parent::Parent;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
@@ -255,6 +256,13 @@ pub const BUDGET_MATCH: &[Key] = &[text(
     "match",
     "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces",
     "Which budgets the entry is for: a name, or a glob for one budget of each name that a `within` comes to. It must be there.",
+)];
+
+/// The key of `[[expect]]`.
+pub const EXPECT: &[Key] = &[text(
+    "assert",
+    expectation::HINT,
+    "What must come out of `dripd simulate` with this file, as in `sms:* wait.p99 < 30s`. A daemon does not read it.",
 )];
 
 /// The key of `[[bucket]]` beside those of a policy.

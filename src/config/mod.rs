@@ -29,6 +29,7 @@ use server::redis_settings;
 pub use server::{Fsync, RedisSettings};
 
 use crate::model::escape;
+use crate::model::expectation::Expectation;
 use crate::model::glob::{self, Kind};
 use crate::model::policy::{Matched, Policy, Record};
 use crate::model::source::Source;
@@ -40,7 +41,7 @@ const MOST_PATTERNS: usize = 100;
 const MOST_NAMED: usize = 20;
 
 /// Everything that a configuration file and the environment say.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The file that it was read from; none: the built-in defaults.
     pub path: Option<PathBuf>,
@@ -52,6 +53,8 @@ pub struct Config {
     pub record: Record,
     /// The line in the file on which each part of the record begins.
     pub record_source: Source,
+    /// What must come out of a simulation.
+    pub expected: Vec<Expectation>,
 }
 
 /// A configuration that cannot be used: its source and all its problems.
@@ -152,6 +155,12 @@ impl Config {
             Some(Matched { glob: glob?, policy })
         });
         let (buckets, all_buckets) = those_with_a_match(buckets.collect());
+        let expected = root.sections("expect", &[keys::EXPECT], &mut problems).into_iter().filter_map(|mut entry| {
+            let read = entry.must_read("assert", |value| value.as_str()?.parse().ok(), &mut problems);
+            entry.finish(&mut problems);
+            read
+        });
+        let expected = expected.collect();
         root.finish(&mut problems);
         check_patterns("bucket", &buckets, &mut problems);
         check_patterns("budget", &budgets, &mut problems);
@@ -170,7 +179,7 @@ impl Config {
         }
         if problems.is_empty() {
             let record_source = lines::source_of(text, path.as_deref(), &environment.host);
-            Ok(Self { path, redis, http, record, record_source })
+            Ok(Self { path, redis, http, record, record_source, expected })
         } else {
             Err(BadConfig { source, problems: problems.into_list() })
         }

@@ -52,6 +52,13 @@ pub enum Binding {
     NoRecord,
 }
 
+impl Binding {
+    /// The word for programs, as in JSON.
+    pub fn word(self) -> String {
+        serde_json::to_value(self).ok().and_then(|word| Some(word.as_str()?.to_owned())).unwrap_or_default()
+    }
+}
+
 /// A binding with the sentence that explains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {

@@ -164,6 +164,11 @@ impl Explanation {
         }
     }
 
+    /// What binds first, and the budget above the bucket that it is about, if any.
+    pub fn binds(&self) -> (Binding, Option<&str>) {
+        (self.binds, (self.binds_at.kind == "budget").then_some(&self.binds_at.name))
+    }
+
     /// The sentences. The last one says what binds first.
     pub fn says(&self) -> &[String] {
         &self.says

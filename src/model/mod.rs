@@ -6,6 +6,7 @@ pub mod counted;
 pub mod duration;
 pub mod entry;
 pub mod escape;
+pub mod expectation;
 pub mod forward;
 pub mod glob;
 pub mod limiter;

@@ -15,6 +15,7 @@
 //! | `control` | what is set: the record, settings, pauses, purges, dead letters |
 //! | `view` | what only reads |
 //! | `functions` | the Lua library |
+//! | `simulation` | a simulated system: the library, and an event loop beside it |
 //!
 //! A lost connection is never mended by a [`Store`]: whoever owns the loops drops it and connects anew.
 
@@ -30,6 +31,7 @@ pub mod library;
 mod partitions;
 mod reply;
 pub mod server;
+pub mod simulation;
 pub mod view;
 pub mod wake;
 

@@ -3,6 +3,7 @@
 pub mod built_in_redis;
 pub mod control;
 pub mod processes;
+pub mod scratch_redis;
 pub mod signals;
 pub mod systemd;
 pub mod timer;

@@ -342,6 +342,12 @@ fn read_source(json: &[u8]) -> Option<Source> {
 }
 
 impl Applies {
+    /// What its rate allows a second; `None`: it has none.
+    pub fn per_second(&self) -> Option<f64> {
+        let period = Duration::from_micros(self.period_us?);
+        Some(f64::from(self.count?) / period.as_secs_f64())
+    }
+
     /// Its rate as people write it; `None`: it has none.
     pub fn rate(&self) -> Option<String> {
         Some(show_per_period(self.count?, Duration::from_micros(self.period_us?)))

@@ -1,0 +1,75 @@
+//! Whether a report meets what is expected of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::report::{Figures, Report};
+use crate::model::duration::rough;
+use crate::model::expectation::{Compare, Expectation, Figure, Value};
+
+/// An expectation that was not met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// As it was written.
+    pub text: String,
+    /// What was found instead.
+    pub found: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: it is {}", self.text, self.found)
+    }
+}
+
+/// A figure as a number, in seconds for a time, and as people read it; `None`: it is not known.
+fn found(figure: Figure, figures: &Figures) -> Option<(f64, String)> {
+    let time = |time: Duration| Some((time.as_secs_f64(), rough(time)));
+    let jobs = |n: u64| Some((n as f64, n.to_string()));
+    match figure {
+        Figure::WaitP50 => time(figures.wait.p50),
+        Figure::WaitP95 => time(figures.wait.p95),
+        Figure::WaitP99 => time(figures.wait.p99),
+        Figure::WaitMax => time(figures.wait.max),
+        Figure::Pushed => jobs(figures.pushed),
+        Figure::Accepted => jobs(figures.accepted),
+        Figure::Rejected => jobs(figures.rejected),
+        Figure::Late => jobs(figures.late),
+        Figure::Dead => jobs(figures.dead),
+        Figure::Waiting => jobs(figures.waiting),
+        Figure::Rate => Some((figures.per_second, format!("{:.2}/s", figures.per_second))),
+        Figure::Use => figures.used.map(|used| (used, format!("{:.1}%", 100.0 * used))),
+        Figure::Fairness => Some((figures.fairness, format!("{:.3}", figures.fairness))),
+    }
+}
+
+/// Judge a report. A group without traffic meets nothing: an expectation about a name that is written wrong must not
+/// pass.
+///
+/// # Errors
+///
+/// It is not met: what was found instead.
+pub fn judge(expected: &Expectation, report: &Report) -> Result<(), Failed> {
+    let failed = |found: String| Failed { text: expected.text.clone(), found };
+    let Some(figures) = report.of_group(&expected.name, expected.is_budget) else {
+        return Err(failed(format!("not known: nothing was pushed there; figures are known of {}", report.names())));
+    };
+    let Some((found, shown)) = found(expected.figure, figures) else {
+        return Err(failed("not known: there is no rate".to_owned()));
+    };
+    let (found, wanted, shown) = match expected.value {
+        Value::Time(time) => (found, time.as_secs_f64(), shown),
+        Value::Number(number) => (found, number, shown),
+        Value::Share(share) => {
+            let found = found / figures.pushed as f64;
+            (found, share, format!("{:.2}%", 100.0 * found))
+        }
+    };
+    let is_met = match expected.compare {
+        Compare::Less => found < wanted,
+        Compare::AtMost => found <= wanted,
+        Compare::More => found > wanted,
+        Compare::AtLeast => found >= wanted,
+    };
+    if is_met { Ok(()) } else { Err(failed(shown)) }
+}

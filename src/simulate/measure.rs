@@ -1,0 +1,233 @@
+//! What a simulation measures: for each group of buckets and each budget, how many jobs came, left and waited, how long,
+//! and what bound them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hdrhistogram::Histogram;
+
+use crate::model::bucket::BucketName;
+use crate::model::glob::Glob;
+use crate::store::explain::Level;
+
+/// So many slots a run is cut into: what binds is asked at the end of each, and a plot has a point for it.
+pub const SLOTS: usize = 300;
+
+/// A number that a slot of time ends with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The median wait of the jobs that were taken in it, in microseconds.
+    pub p50_us: u64,
+    /// The 99th percentile of these.
+    pub p99_us: u64,
+    /// How many jobs waited at its end.
+    pub waiting: u64,
+}
+
+/// How many jobs came and went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Jobs that producers sent.
+    pub pushed: u64,
+    /// Those that were accepted.
+    pub accepted: u64,
+    /// Those that were refused, or dropped again because newer ones took their place.
+    pub rejected: u64,
+    /// Those that were refused because they could not be in time, or dropped after their deadline.
+    pub late: u64,
+    /// Those that workers took, each counted once.
+    pub taken: u64,
+    /// Their costs in all.
+    pub units: u64,
+    /// Those that were given up after their last try.
+    pub dead: u64,
+    /// Those that still wait at the end.
+    pub waiting: u64,
+}
+
+/// A group of buckets: those with the names of a pattern, or those below a budget.
+#[derive(Debug)]
+pub struct Group {
+    /// The pattern, or the name of the budget.
+    pub name: String,
+    /// Whether it is a budget.
+    pub is_budget: bool,
+    glob: Option<Glob>,
+    /// How many jobs came and went.
+    pub counts: Counts,
+    /// How many buckets of it had traffic.
+    pub buckets: u64,
+    /// What its rate allows a second: of a pattern that of all its buckets together; `None`: it has no rate.
+    pub limit_per_second: Option<f64>,
+    /// From the push until a worker took the job, in microseconds.
+    pub waits: Histogram<u64>,
+    slot: Histogram<u64>,
+    /// Over time.
+    pub slots: Vec<Slot>,
+    /// How often each reason bound a waiting bucket that was asked.
+    pub bound: BTreeMap<String, u64>,
+    /// Of each bucket the share of its accepted jobs that left: their sum and the sum of their squares.
+    served: (f64, f64),
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are possible")
+}
+
+impl Group {
+    fn new(name: String, is_budget: bool) -> Self {
+        let glob = (!is_budget).then(|| Glob::parse(&name));
+        Self {
+            name,
+            is_budget,
+            glob,
+            counts: Counts::default(),
+            buckets: 0,
+            limit_per_second: is_budget.then_some(0.0),
+            waits: histogram(),
+            slot: histogram(),
+            slots: Vec::new(),
+            bound: BTreeMap::new(),
+            served: (0.0, 0.0),
+        }
+    }
+
+    /// Jain's index of fairness (Jain, Chiu and Hawe 1984) of the shares of their accepted jobs that left the buckets:
+    /// 1 where all were served alike, 1/n where one of n was served alone.
+    pub fn fairness(&self) -> f64 {
+        let (sum, squares) = self.served;
+        if squares == 0.0 { 1.0 } else { sum * sum / (self.buckets as f64 * squares) }
+    }
+}
+
+/// A bucket that had traffic.
+#[derive(Debug)]
+struct Bucket {
+    name: BucketName,
+    groups: Vec<usize>,
+    counts: Counts,
+}
+
+/// Everything that is measured in one run.
+#[derive(Debug)]
+pub struct Measures {
+    /// The patterns first, then the budgets.
+    pub groups: Vec<Group>,
+    budgets: HashMap<String, usize>,
+    buckets: Vec<Bucket>,
+    by_name: HashMap<BucketName, usize>,
+    /// The bucket that is asked next what binds it.
+    asked: usize,
+}
+
+impl Measures {
+    /// Measure groups of buckets by these patterns.
+    pub fn new(patterns: &[String]) -> Self {
+        let groups = patterns.iter().map(|pattern| Group::new(pattern.clone(), false)).collect();
+        Self { groups, budgets: HashMap::new(), buckets: Vec::new(), by_name: HashMap::new(), asked: 0 }
+    }
+
+    /// The number of a bucket that had traffic before.
+    pub fn known(&self, bucket: &BucketName) -> Option<usize> {
+        self.by_name.get(bucket).copied()
+    }
+
+    /// Give a bucket that has traffic for the first time its number. `levels` is its chain.
+    pub fn add(&mut self, name: &BucketName, levels: &[Level]) -> usize {
+        let of_name = |group: &Group| group.glob.as_ref().is_some_and(|glob| glob.matches(name.as_str().as_bytes()));
+        let mut groups: Vec<usize> = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at])).collect();
+        let per_second = levels.first().and_then(|level| level.policy.per_second());
+        for at in &groups {
+            let group = &mut self.groups[*at];
+            if group.buckets == 0 {
+                group.limit_per_second = per_second;
+            } else {
+                group.limit_per_second = group.limit_per_second.zip(per_second).map(|(all, one)| all + one);
+            }
+        }
+        for level in levels.iter().skip(1) {
+            let at = *self.budgets.entry(level.name.clone()).or_insert_with(|| {
+                self.groups.push(Group::new(level.name.clone(), true));
+                self.groups.len() - 1
+            });
+            self.groups[at].limit_per_second = level.policy.per_second();
+            groups.push(at);
+        }
+        for at in &groups {
+            self.groups[*at].buckets += 1;
+        }
+        let at = self.buckets.len();
+        self.buckets.push(Bucket { name: name.clone(), groups, counts: Counts::default() });
+        self.by_name.insert(name.clone(), at);
+        at
+    }
+
+    /// Count something of a bucket.
+    pub fn count(&mut self, bucket: usize, add: impl Fn(&mut Counts)) {
+        let bucket = &mut self.buckets[bucket];
+        add(&mut bucket.counts);
+        for at in &bucket.groups {
+            add(&mut self.groups[*at].counts);
+        }
+    }
+
+    /// A worker took a job of this cost, for the first time, after so long.
+    pub fn taken(&mut self, bucket: usize, cost: u64, wait_us: u64) {
+        self.count(bucket, |counts| {
+            counts.taken += 1;
+            counts.units += cost;
+            counts.waiting = counts.waiting.saturating_sub(1);
+        });
+        for at in &self.buckets[bucket].groups {
+            let group = &mut self.groups[*at];
+            group.waits.record(wait_us).expect("it grows");
+            group.slot.record(wait_us).expect("it grows");
+        }
+    }
+
+    /// A slot of time is over.
+    pub fn end_slot(&mut self) {
+        for group in &mut self.groups {
+            let at = |quantile| group.slot.value_at_quantile(quantile);
+            group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.counts.waiting });
+            group.slot.reset();
+        }
+    }
+
+    /// The next buckets with waiting jobs that are asked what binds them, at most so many: all have their turns.
+    pub fn next_waiting(&mut self, most: usize) -> Vec<(usize, BucketName)> {
+        let n = self.buckets.len();
+        let mut found = Vec::new();
+        for step in 0..n {
+            let at = (self.asked + step) % n;
+            if self.buckets[at].counts.waiting > 0 {
+                found.push((at, self.buckets[at].name.clone()));
+                if found.len() == most {
+                    self.asked = at + 1;
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Something bound a waiting bucket.
+    pub fn bound(&mut self, bucket: usize, by: &str) {
+        for at in &self.buckets[bucket].groups {
+            *self.groups[*at].bound.entry(by.to_owned()).or_insert(0) += 1;
+        }
+    }
+
+    /// The run is over: what is known of each bucket becomes figures of its groups. Groups without traffic go.
+    pub fn finish(&mut self) {
+        for bucket in &self.buckets {
+            let Counts { accepted, taken, .. } = bucket.counts;
+            let served = if accepted == 0 { 0.0 } else { taken as f64 / accepted as f64 };
+            for at in &bucket.groups {
+                let (sum, squares) = &mut self.groups[*at].served;
+                *sum += served;
+                *squares += served * served;
+            }
+        }
+        self.groups.retain(|group| group.counts.pushed > 0);
+    }
+}

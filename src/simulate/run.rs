@@ -1,0 +1,355 @@
+//! A simulation: the traffic goes in, the event loop on the server says what happens, and that is measured.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::load::{Generator, Load};
+use super::measure::{Measures, SLOTS};
+use super::trace::{BadTrace, Trace};
+use super::traffic::Push;
+use super::workers::Workers;
+use crate::config::Config;
+use crate::explain::{Explanation, File, LocalTime};
+use crate::model::bucket::BucketName;
+use crate::model::partitioning::Partitioning;
+use crate::model::policy::Record;
+use crate::store::simulation::{Arrival, Kind, RouteWorkers, Step, Verdict, World};
+use crate::store::{Layout, Store, StoreError};
+use crate::system::built_in_redis::BuiltInRedisError;
+use crate::system::scratch_redis::ScratchRedis;
+
+/// Jobs that are sent in one call, about.
+const MOST_AT_ONCE: usize = 2_000;
+
+/// Buckets that are asked what binds them at the end of each slot.
+const MOST_ASKED: usize = 8;
+
+/// Rejected jobs that the server keeps until they are counted.
+const MOST_REJECTED: u64 = 10_000_000;
+
+/// Where the traffic comes from.
+#[derive(Debug, Clone)]
+pub enum Traffic {
+    /// It is generated.
+    Loads(Vec<Load>),
+    /// It is in a file.
+    Trace(PathBuf),
+}
+
+/// What is simulated, besides a configuration.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What producers send.
+    pub traffic: Traffic,
+    /// Who takes it.
+    pub workers: Vec<Workers>,
+    /// For how long.
+    pub lasts: Duration,
+    /// The time at which it begins, in microseconds since the epoch: quotas have windows of the calendar.
+    pub start_us: u64,
+    /// The seed of everything that happens by chance.
+    pub seed: u64,
+    /// Patterns of buckets that are measured together.
+    pub patterns: Vec<String>,
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// There is no server.
+    #[error(transparent)]
+    Server(#[from] BuiltInRedisError),
+    /// A call failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] BadTrace),
+    /// The functions refuse what the traffic sends.
+    #[error("bucket {bucket} refuses the job at {at:?}: {why}")]
+    Refused {
+        /// The bucket.
+        bucket: BucketName,
+        /// When, since the beginning.
+        at: Duration,
+        /// The words of the function.
+        why: String,
+    },
+    /// A route has no workers.
+    #[error("nobody works on route {route}: {way_out}")]
+    NoRoute {
+        /// The route that was named.
+        route: String,
+        /// What to do.
+        way_out: String,
+    },
+}
+
+/// What happened.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The figures.
+    pub measures: Measures,
+    /// How many jobs producers sent.
+    pub pushed: u64,
+    /// How many tries failed, and were refused because they came too fast.
+    pub failed: u64,
+    /// See `failed`.
+    pub throttled: u64,
+}
+
+impl Traffic {
+    /// What producers send in so long, in the order of time.
+    fn pushes<'a>(
+        &'a self,
+        plan: &Plan,
+    ) -> Result<Box<dyn Iterator<Item = Result<Push, BadTrace>> + 'a>, SimulationError> {
+        Ok(match self {
+            Self::Loads(loads) => Box::new(Generator::new(loads, plan.seed, plan.lasts).map(Ok)),
+            Self::Trace(path) => Box::new(Trace::open(path)?),
+        })
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        match self {
+            Self::Loads(loads) => loads.iter().map(Load::kind).collect(),
+            Self::Trace(_) => Vec::new(),
+        }
+    }
+}
+
+/// The routes that a record names.
+fn routes(record: &Record) -> BTreeSet<String> {
+    let policies = record.buckets.iter().map(|entry| &entry.policy.route);
+    policies.chain([&record.defaults.route]).map(|route| route.as_str().to_owned()).collect()
+}
+
+/// The workers of each route.
+fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, SimulationError> {
+    let routes = routes(record);
+    if let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route)) {
+        let names: Vec<&str> = routes.iter().map(String::as_str).collect();
+        let way_out = format!("no policy names it; the routes are {}", names.join(", "));
+        return Err(SimulationError::NoRoute { route: route.clone(), way_out });
+    }
+    let enough = Workers::enough();
+    let workers_of = |route: &String| {
+        let own: Vec<&Workers> = all.iter().filter(|workers| workers.route.as_ref() == Some(route)).collect();
+        let shared = || all.iter().filter(|workers| workers.route.is_none()).collect();
+        match (own.is_empty(), all.is_empty()) {
+            (false, _) => own,
+            (true, false) => shared(),
+            (true, true) => vec![&enough],
+        }
+    };
+    let routes = routes.iter().map(|route| {
+        let workers = workers_of(route);
+        if workers.is_empty() {
+            let way_out = "give it some, as in --workers '20x150ms', which serve every route without its own".to_owned();
+            return Err(SimulationError::NoRoute { route: route.clone(), way_out });
+        }
+        let groups = workers.iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
+        Ok(RouteWorkers { name: route.clone(), groups })
+    });
+    routes.collect()
+}
+
+/// The text of a simulated job: when it came, how it goes, its bucket, its cost and its number.
+#[derive(Debug, Clone, Copy)]
+struct JobText {
+    at_us: u64,
+    kind: usize,
+    bucket: usize,
+    cost: u64,
+    number: u64,
+}
+
+impl JobText {
+    fn write(self) -> String {
+        format!("{}.{}.{}.{}.{}", self.at_us, self.kind, self.bucket, self.cost, self.number)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('.').map(str::parse::<u64>);
+        let mut part = || parts.next()?.ok();
+        let (at_us, kind, bucket) = (part()?, part()? as usize, part()? as usize);
+        Some(Self { at_us, kind, bucket, cost: part()?, number: part()? })
+    }
+}
+
+/// A running simulation.
+struct Run<'a> {
+    store: Store,
+    _server: ScratchRedis,
+    plan: &'a Plan,
+    file: File,
+    measures: Measures,
+    /// Arrivals that are not sent yet, with the number of their bucket.
+    waiting: std::collections::VecDeque<(Arrival, usize)>,
+    jobs: u64,
+    failed: u64,
+    throttled: u64,
+}
+
+/// Simulate a configuration. `progress` is told how much of the time is over, in slots of [`SLOTS`].
+///
+/// # Errors
+///
+/// There is no server to run, the trace cannot be read, or the functions refuse what it sends.
+pub async fn simulate(
+    config: &Config,
+    plan: &Plan,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, SimulationError> {
+    let partition = Layout::new("drip", Partitioning::default()).authority();
+    let (server, mut store) = ScratchRedis::start(&partition).await?;
+    let routes = route_workers(&config.record, &plan.workers)?;
+    let seed = u32::try_from(plan.seed % 2_147_483_646).expect("it is below 2^31") + 1;
+    let world = World { seed, kinds: plan.traffic.kinds(), routes };
+    // One server has all partitions, and keeps what it rejects until it is counted.
+    let mut record = Record { partitioning: Partitioning::default(), ..config.record.clone() };
+    record.limits.rejected_keep = MOST_REJECTED;
+    store.begin_simulation(&record, plan.start_us, &world).await?;
+    let file = File { name: config.source(), is_in_force: Some(true) };
+    let measures = Measures::new(&plan.patterns);
+    let waiting = std::collections::VecDeque::new();
+    let mut run = Run { store, _server: server, plan, file, measures, waiting, jobs: 0, failed: 0, throttled: 0 };
+    let mut pushes = plan.traffic.pushes(plan)?.peekable();
+    let lasts_us = plan.lasts.as_micros() as u64;
+    for slot in 1..=SLOTS as u64 {
+        let till_us = lasts_us * slot / SLOTS as u64;
+        loop {
+            // As many arrivals as fit into a call; it goes no further than the last of them.
+            let mut upto_us = till_us;
+            while let Some(push) = pushes.next_if(|push| push.as_ref().map_or(true, |push| push.at_us <= till_us)) {
+                let push = push?;
+                let at_us = push.at_us;
+                run.add(push).await?;
+                if run.waiting.len() >= MOST_AT_ONCE {
+                    upto_us = at_us;
+                    break;
+                }
+            }
+            run.pass(upto_us).await?;
+            if upto_us == till_us {
+                break;
+            }
+        }
+        run.end_slot(till_us).await?;
+        progress(slot);
+    }
+    run.measures.finish();
+    Ok(Outcome { measures: run.measures, pushed: run.jobs, failed: run.failed, throttled: run.throttled })
+}
+
+impl Run<'_> {
+    /// Put what a producer sends among the arrivals.
+    async fn add(&mut self, push: Push) -> Result<(), SimulationError> {
+        let Push { at_us, bucket, jobs, job, kind } = push;
+        let number = match self.measures.known(&bucket) {
+            Some(number) => number,
+            None => {
+                let facts = self.store.explain_at(&bucket, self.plan.start_us + at_us).await?;
+                self.measures.add(&bucket, &facts.levels)
+            }
+        };
+        let options = job.words();
+        let kind = kind.map_or(0, |kind| kind + 1);
+        let mut texts = Vec::new();
+        for _ in 0..jobs {
+            self.jobs += 1;
+            let text = JobText { at_us, kind, bucket: number, cost: job.cost.unwrap_or(1), number: self.jobs };
+            texts.push(text.write());
+        }
+        self.measures.count(number, |counts| counts.pushed += jobs);
+        let is_submitted = !options.is_empty();
+        let each = if is_submitted { 1 } else { texts.len().clamp(1, 1_000) };
+        for words in texts.chunks(each) {
+            let words = words.iter().chain(&options).cloned().collect();
+            self.waiting.push_back((Arrival { at_us, bucket: bucket.clone(), is_submitted, words }, number));
+        }
+        Ok(())
+    }
+
+    /// Let the simulated time pass.
+    async fn pass(&mut self, upto_us: u64) -> Result<(), SimulationError> {
+        let till_us = self.plan.start_us + upto_us;
+        loop {
+            let arrivals = self.waiting.iter().map(|(arrival, _)| arrival);
+            let step = self.store.simulate(self.plan.start_us, till_us, arrivals).await?;
+            let is_there = step.reached_us == till_us;
+            self.take_in(step)?;
+            if is_there && self.waiting.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_in(&mut self, step: Step) -> Result<(), SimulationError> {
+        for verdict in step.verdicts {
+            let (arrival, bucket) = self.waiting.pop_front().expect("there is one for each verdict");
+            let jobs = if arrival.is_submitted { 1 } else { arrival.words.len() as u64 };
+            let accepted = match verdict {
+                Verdict::Accepted(n) => n,
+                Verdict::Said(word) => match word.as_str() {
+                    "queued" | "delayed" => 1,
+                    "duplicate" => 0,
+                    "late" => {
+                        self.measures.count(bucket, |counts| counts.late += 1);
+                        continue;
+                    }
+                    "full" | "gated" => 0,
+                    _ => {
+                        let at = Duration::from_micros(arrival.at_us);
+                        return Err(SimulationError::Refused { bucket: arrival.bucket, at, why: word });
+                    }
+                },
+            };
+            self.measures.count(bucket, |counts| {
+                counts.accepted += accepted;
+                counts.waiting += accepted;
+                counts.rejected += jobs - accepted;
+            });
+        }
+        for (job, at_us, is_first) in step.taken {
+            if let Some(job) = JobText::read(&job).filter(|_| is_first) {
+                self.measures.taken(job.bucket, job.cost, at_us.saturating_sub(job.at_us));
+            }
+        }
+        for job in step.dead {
+            if let Some(job) = JobText::read(&job) {
+                self.measures.count(job.bucket, |counts| counts.dead += 1);
+            }
+        }
+        for (bucket, jobs, why) in step.dropped {
+            let Some(bucket) = BucketName::parse(bucket.as_bytes()).ok().and_then(|name| self.measures.known(&name))
+            else {
+                continue;
+            };
+            self.measures.count(bucket, |counts| {
+                counts.waiting = counts.waiting.saturating_sub(jobs);
+                if why == "expired" { counts.late += jobs } else { counts.rejected += jobs }
+            });
+        }
+        (self.failed, self.throttled) = (step.failed, step.throttled);
+        Ok(())
+    }
+
+    /// A slot of time is over: ask some buckets what binds them.
+    async fn end_slot(&mut self, till_us: u64) -> Result<(), SimulationError> {
+        let now_us = self.plan.start_us + till_us;
+        self.store.beat_in_simulation(now_us).await?;
+        for (number, bucket) in self.measures.next_waiting(MOST_ASKED) {
+            let facts = self.store.explain_at(&bucket, now_us).await?;
+            let local_time = LocalTime::of(now_us, jiff::tz::TimeZone::UTC);
+            let said = Explanation::of(&facts, self.file.clone(), &local_time);
+            let (binding, budget) = said.binds();
+            let word = binding.word();
+            let by = budget.map_or_else(|| word.clone(), |budget| format!("{word} of {budget}"));
+            self.measures.bound(number, &by);
+        }
+        self.measures.end_slot();
+        Ok(())
+    }
+}
