@@ -127,7 +127,9 @@ impl Simulate {
         let (bar, began) = (self.bar(1 + u64::from(other.is_some())), Instant::now());
         let report = async |config: &Config| {
             let outcome = simulate(config, &plan, |_| bar.inc(1)).await?;
-            Ok::<_, SimulationError>(Report::of(config.source(), outcome, &plan))
+            let name = config.path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
+            let name = name.map_or_else(|| config.source(), std::borrow::Cow::into_owned);
+            Ok::<_, SimulationError>(Report::of(name, outcome, &plan))
         };
         let other = async {
             match &other {

@@ -96,9 +96,7 @@ fn value(figure: Figure, text: &str) -> Option<Value> {
     let number = |text: &str| text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
     let percent = || Some(number(text.strip_suffix('%')?)? / 100.0);
     match figure {
-        Figure::WaitP50 | Figure::WaitP95 | Figure::WaitP99 | Figure::WaitMax => {
-            duration::parse(text).map(Value::Time)
-        }
+        Figure::WaitP50 | Figure::WaitP95 | Figure::WaitP99 | Figure::WaitMax => duration::parse(text).map(Value::Time),
         Figure::Rate => Rate::parse(text).ok().map(|rate| Value::Number(rate.per_second())),
         Figure::Use | Figure::Fairness => percent().or_else(|| number(text)).map(Value::Number),
         _ => percent().map(Value::Share).or_else(|| number(text).map(Value::Number)),
@@ -129,4 +127,3 @@ impl FromStr for Expectation {
         Ok(Self { text: text.trim().to_owned(), name: name.to_owned(), is_budget, figure, compare, value })
     }
 }
-

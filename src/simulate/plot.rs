@@ -72,7 +72,10 @@ impl Panel {
                 }
                 lines
             };
-            let wait = lines(&[|slot| slot.p99_us, |slot| slot.p50_us], ["line", "line before", "line p50", "line before p50"]);
+            let wait = lines(
+                &[|slot| slot.p99_us, |slot| slot.p50_us],
+                ["line", "line before", "line p50", "line before p50"],
+            );
             let waiting = lines(&[|slot| slot.waiting], ["line", "line before", "", ""]);
             let name = &figures.name;
             panels.push(Self { title: format!("{name}: wait, 99 of 100 (dashed: half)"), lines: wait, show: seconds });

@@ -12,7 +12,7 @@ use crate::model::escape::escaped;
 
 /// The narrowest terminal, and in it the width of names, in columns.
 const WIDTH: usize = 80;
-const NAME: usize = 22;
+const NAME: usize = 20;
 
 /// How long jobs waited, from the push until a worker took them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Serialize for Wait {
 /// A reason that bound waiting buckets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bound {
-    /// As `dripd explain --json` names it, and the budget, if any.
+    /// As `dripd explain --json` names it, and the budget, if any; `workers` where none is free.
     pub by: String,
     /// The share of the waiting buckets that were asked, 0 to 1.
     pub share: f64,
@@ -147,7 +147,11 @@ fn name_of(figures: &Figures) -> String {
 /// The first column: where it is too long for it, it stands in a line of its own.
 fn first_column(name: &str) -> String {
     let columns = name.width();
-    if columns < NAME { format!("{name}{}", " ".repeat(NAME - columns)) } else { format!("{name}\n{}", " ".repeat(NAME)) }
+    if columns < NAME {
+        format!("{name}{}", " ".repeat(NAME - columns))
+    } else {
+        format!("{name}\n{}", " ".repeat(NAME))
+    }
 }
 
 impl Report {
@@ -172,13 +176,13 @@ impl Report {
     pub fn table(&self, against: Option<&Self>) -> String {
         let mut out = String::new();
         out += &format!(
-            "{:NAME$}{:>11}{:>10}{:>8}{:>7}{:>7}{:>7}{:>8}\n",
+            "{:NAME$}{:>12}{:>11}{:>8}{:>7}{:>7}{:>7}{:>8}\n",
             "", "pushed", "rejected", "late", "p50", "p95", "p99", "longest"
         );
         self.rows(against, &mut out, |f| {
             let wait = |time| if f.wait.max.is_zero() { "-".to_owned() } else { rough(time) };
             format!(
-                "{:>11}{:>10}{:>8}{:>7}{:>7}{:>7}{:>8}",
+                "{:>12}{:>11}{:>8}{:>7}{:>7}{:>7}{:>8}",
                 grouped(f.pushed),
                 grouped(f.rejected),
                 grouped(f.late),
@@ -188,13 +192,17 @@ impl Report {
                 wait(f.wait.max)
             )
         });
-        out += &format!("\n{:NAME$}{:>9}{:>7}{:>6}{:>10}  {}\n", "", "out", "use", "fair", "waiting", "bound by");
+        out += &format!("\n{:NAME$}{:>9}{:>6}{:>5}{:>9}  {}\n", "", "out", "use", "fair", "waiting", "bound by");
         self.rows(against, &mut out, |f| {
             let used = f.used.map_or_else(|| "-".to_owned(), |used| format!("{:.0}%", 100.0 * used));
-            let bound: Vec<String> =
-                f.bound.iter().take(2).map(|bound| format!("{} {:.0}%", escaped(bound.by.as_bytes()), 100.0 * bound.share)).collect();
+            let bound: Vec<String> = f
+                .bound
+                .iter()
+                .take(2)
+                .map(|bound| format!("{} {:.0}%", escaped(bound.by.as_bytes()), 100.0 * bound.share))
+                .collect();
             let line = format!(
-                "{:>9}{used:>7}{:>6.2}{:>10}  {}",
+                "{:>9}{used:>6}{:>5.2}{:>9}  {}",
                 format!("{:.1}/s", f.per_second),
                 f.fairness,
                 grouped(f.waiting),

@@ -10,7 +10,7 @@ use super::trace::{BadTrace, Trace};
 use super::traffic::Push;
 use super::workers::Workers;
 use crate::config::Config;
-use crate::explain::{Explanation, File, LocalTime};
+use crate::explain::{Binding, Explanation, File, LocalTime};
 use crate::model::bucket::BucketName;
 use crate::model::partitioning::Partitioning;
 use crate::model::policy::Record;
@@ -128,7 +128,8 @@ fn routes(record: &Record) -> BTreeSet<String> {
 /// The workers of each route.
 fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, SimulationError> {
     let routes = routes(record);
-    if let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route)) {
+    if let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route))
+    {
         let names: Vec<&str> = routes.iter().map(String::as_str).collect();
         let way_out = format!("no policy names it; the routes are {}", names.join(", "));
         return Err(SimulationError::NoRoute { route: route.clone(), way_out });
@@ -146,7 +147,8 @@ fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, 
     let routes = routes.iter().map(|route| {
         let workers = workers_of(route);
         if workers.is_empty() {
-            let way_out = "give it some, as in --workers '20x150ms', which serve every route without its own".to_owned();
+            let way_out =
+                "give it some, as in --workers '20x150ms', which serve every route without its own".to_owned();
             return Err(SimulationError::NoRoute { route: route.clone(), way_out });
         }
         let groups = workers.iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
@@ -197,11 +199,7 @@ struct Run<'a> {
 /// # Errors
 ///
 /// There is no server to run, the trace cannot be read, or the functions refuse what it sends.
-pub async fn simulate(
-    config: &Config,
-    plan: &Plan,
-    mut progress: impl FnMut(u64),
-) -> Result<Outcome, SimulationError> {
+pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64)) -> Result<Outcome, SimulationError> {
     let partition = Layout::new("drip", Partitioning::default()).authority();
     let (server, mut store) = ScratchRedis::start(&partition).await?;
     let routes = route_workers(&config.record, &plan.workers)?;
@@ -345,8 +343,12 @@ impl Run<'_> {
             let local_time = LocalTime::of(now_us, jiff::tz::TimeZone::UTC);
             let said = Explanation::of(&facts, self.file.clone(), &local_time);
             let (binding, budget) = said.binds();
-            let word = binding.word();
-            let by = budget.map_or_else(|| word.clone(), |budget| format!("{word} of {budget}"));
+            let by = match (binding, budget) {
+                // Its jobs are held, or have left it, and no worker is free.
+                (Binding::Held | Binding::Empty, _) => "workers".to_owned(),
+                (binding, None) => binding.word(),
+                (binding, Some(budget)) => format!("{} of {budget}", binding.word()),
+            };
             self.measures.bound(number, &by);
         }
         self.measures.end_slot();

@@ -110,7 +110,8 @@ impl Trace {
     }
 
     fn push(&mut self, text: &str) -> Result<Push, String> {
-        let hint = "a line is {\"at_ms\": 1500, \"bucket\": \"sms:1\"}, and may have jobs, id, cost, delay_ms and ttl_ms";
+        let hint =
+            "a line is {\"at_ms\": 1500, \"bucket\": \"sms:1\"}, and may have jobs, id, cost, delay_ms and ttl_ms";
         let line: Line = serde_json::from_str(text).map_err(|why| format!("{why}; {hint}"))?;
         if !line.at_ms.is_finite() || !(0.0..9e15).contains(&line.at_ms) {
             return Err("at_ms must be a number of milliseconds, 0 or more".to_owned());

@@ -56,7 +56,9 @@ impl FromStr for Workers {
         let mut parts = workers.split(',').map(str::trim);
         let how_many = parts.next().and_then(|part| part.split_once('x'));
         let (count, takes) = how_many
-            .and_then(|(count, takes)| Some((count.parse().ok().filter(|n| (1..=MOST).contains(n))?, duration::parse(takes)?)))
+            .and_then(|(count, takes)| {
+                Some((count.parse().ok().filter(|n| (1..=MOST).contains(n))?, duration::parse(takes)?))
+            })
             .ok_or(HINT)?;
         let mut read = Self { route, count, takes, is_exponential: false, away: Vec::new() };
         for part in parts {

@@ -35,7 +35,8 @@ impl ScratchRedis {
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--stream-node-max-entries", "8"]);
         command.arg("--unixsocket").arg(&socket).arg("--dir").arg(home.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let no_server = |why| BuiltInRedisError::NoServer { found: format!("{} does not run: {why}", program.display()) };
+        let no_server =
+            |why| BuiltInRedisError::NoServer { found: format!("{} does not run: {why}", program.display()) };
         let scratch = Self { server: command.spawn().map_err(no_server)?, home };
         let since = Instant::now();
         loop {

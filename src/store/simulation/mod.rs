@@ -101,8 +101,7 @@ pub struct Step {
 }
 
 /// The time; how many arguments were used; the verdicts; taken jobs; dead ones; dropped ones; failed and throttled tries.
-type StepReply =
-    (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, Vec<Text>, Vec<(Text, u64, Text)>, u64, u64);
+type StepReply = (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, Vec<Text>, Vec<(Text, u64, Text)>, u64, u64);
 
 impl Store {
     /// Begin: put the functions, this record and this world on an empty server.
@@ -111,7 +110,8 @@ impl Store {
         load.arg("LOAD").arg(format!("{SOURCE}{EVENT_LOOP}"));
         self.call("FUNCTION LOAD", &load).await?;
         let policy = self.keys().policy();
-        self.call_function("drip__policy", &[&policy], (now_us, "simulation", record.to_json(), "replace", "{}")).await?;
+        self.call_function("drip__policy", &[&policy], (now_us, "simulation", record.to_json(), "replace", "{}"))
+            .await?;
         self.beat_in_simulation(now_us).await?;
         let world = serde_json::to_string(world).expect("it is text and numbers");
         self.call_function("drip__begin_simulation", &[&policy], (now_us, world)).await?;

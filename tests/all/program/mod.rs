@@ -40,6 +40,7 @@ mod reach;
 mod ready_window;
 mod refusals;
 mod reload;
+mod simulate;
 mod slots;
 mod slow;
 mod status;
