@@ -21,6 +21,7 @@ mod partition;
 mod pause;
 mod purge;
 mod push;
+mod record;
 mod reload;
 mod run;
 mod screen;
@@ -114,6 +115,8 @@ enum Command {
     WhatIf(explain::WhatIf),
     /// Say what would become of traffic under a configuration, before it goes live
     Simulate(simulate::Simulate),
+    /// Write what comes into the buckets of a running system as a trace, for `simulate`
+    Record(record::Record),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -191,6 +194,7 @@ impl Command {
             Self::Explain(explain) => (explain.action(), Role::Observer),
             Self::Top(_) => ("show the buckets".to_owned(), Role::Observer),
             Self::WhatIf(what_if) => (what_if.action(), Role::Observer),
+            Self::Record(_) => ("record what comes".to_owned(), Role::Observer),
             Self::Simulate(_) => ("simulate it".to_owned(), Role::Daemon),
             Self::Run(_) => (run::ACTION.to_owned(), Role::Daemon),
             Self::Reload => ("reload".to_owned(), Role::Operator),
@@ -275,6 +279,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Settings(list) => list.run(&load()?).await,
         Command::Explain(explain) => explain.run(&load()?).await,
         Command::WhatIf(what_if) => what_if.run(&load()?).await,
+        Command::Record(record) => record.run(&load()?).await,
         Command::Simulate(simulate) => {
             let load_other = |path: &std::path::Path| Config::load(Some(path), &environment);
             simulate.run(load()?, load_other).await

@@ -2,6 +2,7 @@
 //!
 //! | file | job |
 //! |---|---|
+//! | `recorder` | a trace of live traffic |
 //! | `load`, `trace`, `traffic` | what producers send: generated, or read from a trace |
 //! | `workers` | who takes it |
 //! | `run` | the simulation: traffic in, what happens out |
@@ -13,6 +14,7 @@ mod expect;
 mod load;
 mod measure;
 mod plot;
+mod recorder;
 mod report;
 mod run;
 mod trace;
@@ -23,6 +25,7 @@ pub use expect::{Failed, judge};
 pub use load::Load;
 pub use measure::SLOTS;
 pub use plot::plot;
+pub use recorder::{MOST as RECORDED_MOST, Recorder};
 pub use report::{Figures, Report};
 pub use run::{Plan, SimulationError, Traffic, simulate};
 pub use trace::{BadTrace, Line, Trace};

@@ -47,6 +47,13 @@ fn is_one(jobs: &u64) -> bool {
     *jobs == 1
 }
 
+impl Line {
+    /// Jobs without options.
+    pub fn of(at_ms: f64, bucket: String, jobs: u64) -> Self {
+        Self { at_ms, bucket, jobs, id: None, cost: None, delay_ms: None, ttl_ms: None }
+    }
+}
+
 /// A trace that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTrace {

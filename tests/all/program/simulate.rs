@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Shell;
+use super::{Shell, said};
 use crate::program::daemon::home;
 use crate::rig::{Case, Daemon, server};
 
@@ -281,6 +281,39 @@ fn compare(seconds: u64) {
         off.iter().all(|(off, most)| off.abs() <= *most)
     });
     assert!(attempts.into_iter().any(|fits| fits));
+}
+
+#[test]
+fn what_comes_into_a_live_system_is_recorded_and_can_be_simulated() {
+    let shell = Shell::new("[defaults]\nrate = '5/s'\ncapacity = 1000\n");
+    let prefix = shell.case.prefix.clone();
+    let mut case = Case { redis: server().connect(), prefix };
+    let _daemon = Daemon::start(shell.home());
+    case.lpush("backlog", &["x"; 300]);
+    let mut recording = shell.spawn(&["record", "--for", "8s"]);
+    let pushed = |n: usize| format!("late-{n}");
+    for n in 0..4 {
+        std::thread::sleep(Duration::from_secs(1)); // the producer's own pace
+        case.lpush("backlog", &["x"; 10]);
+        case.lpush(&pushed(n), &["x"; 60]);
+    }
+    let (code, out, err) = said(&recording.0.take().expect("it runs").wait_with_output().expect("it ends"));
+    assert_eq!(code, 0, "{err}");
+    let mut jobs = std::collections::BTreeMap::<String, u64>::new();
+    for line in out.lines() {
+        let line: Value = serde_json::from_str(line).expect("a line of JSON");
+        *jobs.entry(line["bucket"].as_str().expect("a name").to_owned()).or_default() +=
+            line["jobs"].as_u64().unwrap_or(1);
+    }
+    assert!((305..=340).contains(&jobs["backlog"]), "{jobs:?}: but for what left before it was looked at");
+    // New buckets are looked for every five seconds: what left before that is not seen, and said so.
+    assert!((0..4).all(|n| (25..=60).contains(&jobs[&pushed(n)])), "{jobs:?}");
+    assert!(err.contains("into 5 buckets recorded; ") && err.contains("that left in this time were seen"), "{err}");
+    let trace = shell.file("trace.jsonl", &out);
+    let simulated = simulate(&shell, &["--trace", &trace, "--for", "20s"]);
+    assert_eq!(number(group(&simulated, "*"), "pushed"), jobs.values().sum::<u64>() as f64);
+    let (code, piped, _) = shell.pipe(&["simulate", "--json", "--trace", "-", "--for", "20s"], out.as_bytes());
+    assert_eq!((code, serde_json::from_str::<Value>(&piped).expect("JSON")), (0, simulated));
 }
 
 #[test]
