@@ -111,4 +111,45 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[(2, "wrong keys or values, or the command line is wrong")],
         ..NONE
     },
+    Notes {
+        name: "simulate",
+        about: "The traffic runs through the functions themselves, on a throw-away Redis that dripd starts, at simulated \
+                times. Nothing of a running system is read or changed.\n\n\
+                --load 'NAME: ...' takes, with commas between: N buckets (the * of NAME is the number of each); a RATE \
+                such as 2/s for each bucket, or 400/s in all; evenly (the default), poisson, or bursts of N; cost N, or \
+                cost N to M; deadline TIME; delay TIME; fail P%; throttle P% [for TIME]; from TIME; until TIME.\n\n\
+                --trace reads a line of JSON for each push: at_ms and bucket, and if wanted jobs, id, cost, delay_ms and \
+                ttl_ms.\n\n\
+                --workers '[ROUTE: ]COUNTxTIME' takes: exponential (TIME is the mean), and away FROM to TO.\n\n\
+                --assert 'PATTERN FIGURE < VALUE' takes <, <=, > and >=; in place of PATTERN also budget NAME. The figures: \
+                wait.p50, wait.p95, wait.p99, wait.max (times); pushed, accepted, rejected, late, dead, waiting (jobs, or \
+                % of those that were pushed); rate (as 40/s); use and fairness (% or 0 to 1).",
+        examples: &[
+            (
+                "Two hundred customers that send in bursts, beside the present file",
+                "dripd simulate --config new.toml --against config.toml \\\n  --load 'sms:*: 200 buckets, 2/s, bursts of 50' \
+                 --workers 100x150ms --for 10m",
+            ),
+            (
+                "A test of a configuration",
+                "dripd simulate --load 'sms:*: 200 buckets, 2/s' --for 5m --assert 'sms:* wait.p99 < 30s'",
+            ),
+            (
+                "The traffic of an hour, under another configuration",
+                "dripd record --for 1h > trace.jsonl\ndripd --config new.toml simulate --trace trace.jsonl --plot waits.svg",
+            ),
+        ],
+        exits: &[(1, "something is not as expected, or the simulation failed")],
+        ..NONE
+    },
+    Notes {
+        name: "record",
+        about: "Once a second it asks how many jobs wait in up to 2,000 buckets and how many have left them: a few \
+                milliseconds of Redis' time. So each push is known to the second. It does not see ids, costs, delays and \
+                deadlines, takes a job that is tried again for a new one, and finds a bucket at the daemons' next walk over \
+                those that have work: what came and left before that is not in the trace. At its end it says how much of \
+                what left it has seen.",
+        examples: &[("An hour", "dripd record --for 1h > trace.jsonl")],
+        ..NONE
+    },
 ];

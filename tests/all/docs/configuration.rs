@@ -82,6 +82,7 @@ fn parts() -> Vec<(&'static str, String)> {
         ("keys: bucket", table(keys::BUCKET)),
         ("keys: budget match", table(keys::BUDGET_MATCH)),
         ("keys: budget", table(keys::BUDGET)),
+        ("keys: expect", table(keys::EXPECT)),
         ("keys: route", table(keys::ROUTE)),
         ("keys: route register", table(keys::ROUTE_REGISTER)),
         ("keys: limits", table(keys::LIMITS)),
