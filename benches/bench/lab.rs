@@ -24,7 +24,7 @@ use super::wire::Wire;
 const SERVES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The program that is measured: cargo builds it together with the bench, with the same profile.
-const DRIPD: &str = env!("CARGO_BIN_EXE_dripd");
+pub(super) const DRIPD: &str = env!("CARGO_BIN_EXE_dripd");
 
 /// How the names of the throw-away directories of this process begin.
 pub(super) fn home_prefix() -> String {

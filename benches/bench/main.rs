@@ -65,6 +65,8 @@ enum Suite {
     Tls,
     /// Calls a second of each limiter
     Limiters,
+    /// How fast `dripd simulate` is
+    Simulate,
     /// All sorts of load for a long time: what grows, and what drifts (only when named)
     Soak,
     /// The same work on other tools (only when named: they must be installed)

@@ -68,6 +68,15 @@ impl From<SimulationError> for Failure {
     }
 }
 
+/// A bar for so many runs, where somebody looks.
+fn bar(runs: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{wide_bar} {percent}% of the time, {eta} to go");
+    ProgressBar::new(crate::simulate::SLOTS as u64 * runs).with_style(style.expect("it is well formed"))
+}
+
 impl Simulate {
     /// The plan, and a trace from standard input, which is read twice.
     fn plan(&self, expected: &[Expectation]) -> Result<(Plan, Option<NamedTempFile>), Failure> {
@@ -80,7 +89,7 @@ impl Simulate {
                     let mut file = NamedTempFile::new()?;
                     std::io::copy(&mut std::io::stdin().lock(), &mut file)?;
                     file.flush()?;
-                    path = file.path().to_owned();
+                    file.path().clone_into(&mut path);
                     spooled = Some(file);
                 }
                 let length = Trace::length(&path).map_err(SimulationError::from)? + Duration::from_micros(1);
@@ -108,14 +117,6 @@ impl Simulate {
         Ok((Plan { traffic, workers, lasts, start_us, seed, patterns: all }, spooled))
     }
 
-    fn bar(&self, runs: u64) -> ProgressBar {
-        if !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let style = ProgressStyle::with_template("{wide_bar} {percent}% of the time, {eta} to go");
-        ProgressBar::new(crate::simulate::SLOTS as u64 * runs).with_style(style.expect("it is well formed"))
-    }
-
     pub(super) async fn run(
         self,
         config: Config,
@@ -124,7 +125,7 @@ impl Simulate {
         let expected: Vec<Expectation> = config.expected.iter().chain(&self.expected).cloned().collect();
         let (plan, _spooled) = self.plan(&expected)?;
         let other = self.against.as_deref().map(load).transpose()?;
-        let (bar, began) = (self.bar(1 + u64::from(other.is_some())), Instant::now());
+        let (bar, began) = (bar(1 + u64::from(other.is_some())), Instant::now());
         let report = async |config: &Config| {
             let outcome = simulate(config, &plan, |_| bar.inc(1)).await?;
             let name = config.path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());

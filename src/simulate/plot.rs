@@ -101,7 +101,7 @@ impl Panel {
             };
             let mut places = values.iter().enumerate().map(place);
             if let Some(first) = places.next() {
-                let data = places.fold(Data::new().move_to(first), |data, next| data.line_to(next));
+                let data = places.fold(Data::new().move_to(first), Data::line_to);
                 page = page.add(Stroke::new().set("d", data).set("class", *class));
             }
         }

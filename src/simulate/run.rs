@@ -245,12 +245,11 @@ impl Run<'_> {
     /// Put what a producer sends among the arrivals.
     async fn add(&mut self, push: Push) -> Result<(), SimulationError> {
         let Push { at_us, bucket, jobs, job, kind } = push;
-        let number = match self.measures.known(&bucket) {
-            Some(number) => number,
-            None => {
-                let facts = self.store.explain_at(&bucket, self.plan.start_us + at_us).await?;
-                self.measures.add(&bucket, &facts.levels)
-            }
+        let number = if let Some(number) = self.measures.known(&bucket) {
+            number
+        } else {
+            let facts = self.store.explain_at(&bucket, self.plan.start_us + at_us).await?;
+            self.measures.add(&bucket, &facts.levels)
         };
         let options = job.words();
         let kind = kind.map_or(0, |kind| kind + 1);
@@ -292,7 +291,7 @@ impl Run<'_> {
                 Verdict::Accepted(n) => n,
                 Verdict::Said(word) => match word.as_str() {
                     "queued" | "delayed" => 1,
-                    "duplicate" => 0,
+                    "duplicate" => continue,
                     "late" => {
                         self.measures.count(bucket, |counts| counts.late += 1);
                         continue;

@@ -16,6 +16,7 @@ mod peers;
 mod push;
 mod scale;
 mod settings;
+mod simulate;
 mod soak;
 mod taken;
 mod tls;
@@ -71,6 +72,7 @@ impl Bench {
             Suite::Delayed => delayed::run(&mut self.report),
             Suite::Http => http::run(&mut self.report),
             Suite::Window => window::run(&mut self.report),
+            Suite::Simulate => simulate::run(&mut self.report),
             Suite::Tls => tls::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
             Suite::Soak => soak::run(&mut self.report, self.minutes),

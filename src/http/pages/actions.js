@@ -13,6 +13,18 @@ function given(values, ...names) {
   return Object.fromEntries(names.filter((name) => values[name]?.trim()).map((name) => [name, values[name].trim()]));
 }
 
+/** A word of a command line, quoted where a shell would take it for more. */
+function quoted(word) {
+  return /^[\w:.,@%+\/-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/** The commands that say before what another rate would do. */
+function ahead(kind, name, now) {
+  const load = quoted(`${kind === "bucket" ? name : "NAME"}: ${now || "10/s"}`);
+  const forTraffic = `for traffic to come: dripd simulate --config NEW.toml --against config.toml --for 10m --load ${load}`;
+  return `To see first what it would do, ${kind === "bucket" ? `for the jobs that wait: dripd what-if ${quoted(name)} rate=5/s; ` : ""}${forTraffic}`;
+}
+
 /** What became of a change, in words. */
 function became(reply, done) {
   const instead = Object.entries(reply.in_force_instead ?? {}).map(([key, other]) => `in force is ${key} = ${shown(other.value)}, set for ${shown(other.match)}`);
@@ -66,7 +78,7 @@ export function actions(kind, name, signal, again) {
     const now = (said.explanation ?? said).chain?.[0]?.rate ?? "";
     await change({
       title: `Set the rate of ${what}?`,
-      words: [`It is ${now || "not limited"} now. The new rate holds at once, also for jobs that already wait. It replaces the one in the configuration file until it is taken back.`],
+      words: [`It is ${now || "not limited"} now. The new rate holds at once, also for jobs that already wait. It replaces the one in the configuration file until it is taken back.`, shown(ahead(kind, name, now))],
       fields: [{ id: "rate", label: "Rate", value: now, hint: "5/s", required: true }, FOR, REASON], go: `Set the rate of ${label}`,
       act: async (values) => {
         const query = new URLSearchParams(given(values, "for", "reason"));

@@ -237,8 +237,8 @@ fn live(pushes: &[(u64, String, usize)], lasts: Duration) -> Live {
                     let reply: Option<Vec<(String, Entries)>> = read.query(&mut redis).expect("a reply");
                     let Some((id, fields)) = reply.and_then(|mut reply| reply.pop()?.1.pop()) else { continue };
                     let job = &fields["job"];
-                    let pushed: f64 = job.split(' ').next().expect("a time").parse().expect("ms");
-                    waits.lock().expect("no thread panics").push(began.elapsed().as_secs_f64() * 1e3 - pushed);
+                    let came: f64 = job.split(' ').next().expect("a time").parse().expect("ms");
+                    waits.lock().expect("no thread panics").push(began.elapsed().as_secs_f64() * 1e3 - came);
                     std::thread::sleep(SERVICE);
                     let done = redis::cmd("FCALL").arg("drip_ack").arg(1).arg(ready).arg(&id).query::<i64>(&mut redis);
                     assert_eq!(done, Ok(1));

@@ -79,6 +79,8 @@ fn a_rate_is_set_with_the_present_one_in_view_and_taken_back() {
     eventually("one leaves at once", || door.shell.case.stream("ready").len() == 1);
     browser.click("button", "Set rate…");
     browser.sees("It is 1/h now.");
+    browser.sees("dripd what-if acme rate=5/s");
+    browser.sees("dripd simulate --config NEW.toml --against config.toml --for 10m --load 'acme: 1/h'");
     browser.fill("Rate", "1000/s");
     browser.click("button", "Set the rate of acme");
     browser.sees("The rate of acme is 1000/s.");
