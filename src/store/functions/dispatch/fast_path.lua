@@ -1,8 +1,9 @@
 -- needs: base, context.memory, context.trace, dispatch, dispatch.leave, limits.constraints, pace.rate, pace.share,
 --   policy.chain, policy.record, queue.envelope, route, route.room, state, state.waiting, tree.budget, tree.path
 -- The fast path of most turns. Most due buckets are within their capacity, have no retry or delayed job that may leave,
--- and no rollout is going on. For them a turn is four calls and little else. All other turns take the full path
--- (dispatch); tests/all/functions/fast_path.rs compares the two.
+-- and no rollout is going on. For them a turn of a drain is three calls and little else, and one more deletes all
+-- queues that such turns have emptied. All other turns take the full path (dispatch); tests/all/functions/fast_path.rs
+-- compares the two.
 
 local fast_path = {}
 do
@@ -19,6 +20,7 @@ do
   local policy, source, is_stopped, weight, capacity, lease, step, catch_up_from, ancestors, is_open
   local r, stream, room_left, dispatched, bytes, latest -- its room, and the figures that `pause` writes
   local size -- of the last job that was read
+  local emptied, emptied_count -- queues that `turns` has emptied, until `pause` deletes them; nil: it is not running
 
   -- fits: whether the buckets of this call may take the fast path.
   function fast_path.fits(ctx)
@@ -26,8 +28,8 @@ do
   end
 
   -- open: begin the fast turns of a call.
-  -- pause: a turn on the full path follows: write the figures back. That turn may change what is known of policies and
-  -- paths.
+  -- pause: a turn on the full path may follow: write the figures back and delete the emptied queues, so that it finds
+  -- all as it is. That turn may change what is known of policies and paths.
   -- close: end the fast turns: the states that they entered are written with all others.
   function fast_path.open(ctx)
     m, now, now_text, limit, slowed, r = ctx.memory, ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.slowed, nil
@@ -36,7 +38,7 @@ do
       m.watched and trace.of(m, now), trace.dispatches_of(m), ctx.magic, ctx.magic and byte(ctx.magic)
     to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest =
       {}, 0, {}, 0, {}, 0, {}, 0
-    policy, source, due_before, noted = nil, nil, nil, 0
+    policy, source, due_before, noted, emptied = nil, nil, nil, 0, nil
   end
 
   function fast_path.pause(ctx)
@@ -45,6 +47,9 @@ do
       ctx.dispatched, ctx.bytes, ctx.latest_us = dispatched, bytes, latest
     end
     policy, source, r, settled = nil, nil, nil, settled and m.settled
+    local gone = emptied
+    emptied = nil
+    if gone and gone[1] then call('DEL', unpack(gone)) end
   end
 
   function fast_path.close(ctx)
@@ -112,10 +117,17 @@ do
     return after(p, due)
   end
 
-  -- take: remove n jobs that have left from a queue. RPOP is a little cheaper for a small job, but replies the job once
-  -- more.
-  local function take(name, queue, n)
-    if n == 1 and size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', -(n + 1)) end
+  -- take: remove n jobs that have left from a queue, which had `len`. RPOP is a little cheaper for a small job, but
+  -- replies the job once more.
+  local function take(name, queue, n, len)
+    if emptied and n == len then
+      emptied_count = emptied_count + 1
+      emptied[emptied_count] = queue
+    elseif n == 1 and size <= 4096 then
+      call('RPOP', queue)
+    else
+      call('LTRIM', queue, '0', -(n + 1))
+    end
     if watched then trace.note(watched, name, n) end
   end
 
@@ -185,7 +197,7 @@ do
       due_text = digits(due)
     until false
     if out == 0 then return 0 end
-    take(name, queue, out)
+    take(name, queue, out, len)
     local is_due = len > out and due <= now
     if is_due and out < most then return out, due end
     enter(ctx, name, len - out, from, due)
@@ -210,7 +222,7 @@ do
     if not eligible_at or eligible_at > now then return false end
     due = send(ctx, name, p, queue, 1, due, eligible_at, digits(eligible_at), one.rank)
     if not due then return false end
-    take(name, queue, 1)
+    take(name, queue, 1, len)
     if len > 1 and due <= now then
       local up = ancestors[1]
       -- That rank is its tag now.
@@ -229,6 +241,7 @@ do
     local names, dues, rec, policy_of_all, share_of = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
     local i, allowed, n, announced = work.at + 1, work.allowed, #names, ctx.has_ended and work.announced
     local from, left_at, out, is_due = work.from or nil, nil, nil, nil -- buckets that were held are in no set
+    emptied, emptied_count = {}, 0
     while i <= n and allowed > 0 do
       work.at = i -- where it raises, this one is to blame
       local name, due_text = names[i], dues[i + i]
