@@ -20,11 +20,20 @@ do
   local policy, source, is_stopped, weight, capacity, lease, step, catch_up_from, ancestors, is_open
   local r, stream, room_left, dispatched, bytes, latest -- its room, and the figures that `pause` writes
   local size -- of the last job that was read
+  -- Jobs that leave together are about as late as each other. Those of one quarter (leave.quarter_of) are counted
+  -- together: so many by now, and the bounds of that quarter.
+  local in_quarter, quarter, least_late, beyond_late = 0, 0, 0, 0
   local emptied, emptied_count -- queues that `turns` has emptied, until `pause` deletes them; nil: it is not running
 
   -- fits: whether the buckets of this call may take the fast path.
   function fast_path.fits(ctx)
     return not ctx.old_rec and not ctx.has_allowances
+  end
+
+  -- count_late: count the jobs of the last quarter.
+  local function count_late()
+    if in_quarter > 0 then leave.count_late(m, quarter, in_quarter) end
+    in_quarter = 0
   end
 
   -- open: begin the fast turns of a call.
@@ -38,10 +47,11 @@ do
       m.watched and trace.of(m, now), trace.dispatches_of(m), ctx.magic, ctx.magic and byte(ctx.magic)
     to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest =
       {}, 0, {}, 0, {}, 0, {}, 0
-    policy, source, due_before, noted, emptied = nil, nil, nil, 0, nil
+    policy, source, due_before, noted, emptied, in_quarter = nil, nil, nil, 0, nil, 0
   end
 
   function fast_path.pause(ctx)
+    count_late()
     if r then
       r.sent, r.left = r.sent + r.left - room_left, room_left
       ctx.dispatched, ctx.bytes, ctx.latest_us = dispatched, bytes, latest
@@ -104,7 +114,11 @@ do
     room_left, dispatched, bytes = room_left - 1, dispatched + 1, bytes + size
     local late = now - eligible_at
     if late > latest then latest = late end
-    leave.count_late(m, late)
+    if late < least_late or late >= beyond_late then
+      count_late()
+      quarter, least_late, beyond_late = leave.quarter_of(late)
+    end
+    in_quarter = in_quarter + 1
     if ancestors then
       if is_open then
         charge_open(ctx, ancestors, name, weight, finish)

@@ -12,13 +12,17 @@ do
   local quarters, log
   at_first_call[#at_first_call + 1] = function() log, quarters = math.log, 4 / math.log(2) end
 
-  -- count_late: a job has left `late` us after its eligible time. Lateness is counted in quarters of an octave:
-  -- late:<k> has those of 2^(k/4) - 1 to 2^((k+1)/4) - 1 us.
-  function leave.count_late(m, late)
-    -- Without the 1e-9 a whole quarter may come out just below itself. `% 1` costs less than `floor`.
-    local at = log((late > 0 and late or 0) + 1) * quarters + 1e-9
-    local lates, k = m.lates, at - at % 1
-    lates[k] = (lates[k] or 0) + 1
+  -- quarter_of: a job has left `late` us after its eligible time: the number under which that is counted, k, and its
+  -- bounds. Lateness is counted in quarters of an octave: late:<k> has those from 2^(k/4) - 1 to below 2^((k+1)/4) - 1.
+  -- count_late: so many jobs have left with a lateness of this quarter.
+  function leave.quarter_of(late)
+    -- Without the 1e-9 a whole quarter may come out just below itself.
+    local k = floor(log(max(late, 0) + 1) * quarters + 1e-9)
+    return k, 2 ^ (k / 4) - 1, 2 ^ ((k + 1) / 4) - 1
+  end
+
+  function leave.count_late(m, quarter, jobs)
+    m.lates[quarter] = (m.lates[quarter] or 0) + jobs
   end
 
   -- others_wait: whether retries or delayed jobs of a bucket could leave besides the `own` ones that leave now. Only
@@ -47,7 +51,7 @@ do
     local late = now - (s.met or due)
     r.left, r.sent = r.left - 1, r.sent + 1
     ctx.dispatched, ctx.bytes, ctx.latest_us = ctx.dispatched + 1, ctx.bytes + bytes, max(ctx.latest_us, late)
-    leave.count_late(ctx.memory, late)
+    leave.count_late(ctx.memory, leave.quarter_of(late), 1)
     local from = now
       - (p.parent and constraints.catch_up_us(p, constraint, ancestors_of(ctx, p.parent)[1], now) or p.catch_up_us)
     if due < from then due = from end
