@@ -99,7 +99,7 @@ do
     due, first = state.due(ctx, batch, first)
     if not due then return false, first end
     local names = {}
-    for i = 1, #due, 2 do names[#names + 1] = due[i] end
+    for i = 1, #due, 2 do names[(i + 1) / 2] = due[i] end
     record.expect(ctx.rec, names)
     budget.expect(ctx, names)
     constraints.expect(ctx, names)

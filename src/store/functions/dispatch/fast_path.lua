@@ -1,5 +1,5 @@
 -- needs: base, context.memory, context.trace, dispatch, dispatch.leave, limits.constraints, pace.rate, pace.share,
---   policy.chain, policy.record, queue.envelope, route, route.room, state, state.waiting, tree.budget, tree.path
+--   policy.record, queue.envelope, route, route.room, state, state.waiting, tree.budget, tree.path
 -- The fast path of most turns. Most due buckets are within their capacity, have no retry or delayed job that may leave,
 -- and no rollout is going on. For them a turn of a drain is three calls and little else, and one more deletes all
 -- queues that such turns have emptied. All other turns take the full path (dispatch); tests/all/functions/fast_path.rs
@@ -8,8 +8,10 @@
 local fast_path = {}
 do
   local digits, after, policy_of, from_right = base.digits, rate.after, record.policy_of, dispatch.from_right
-  local add, at_rate, ancestors_of, budget_of = route.add, state.at_rate, budget.ancestors, chain.budget_of
+  local add, at_rate, ancestors_of = route.add, state.at_rate, budget.ancestors
   local admits_open, charge_open = path.admits_open, path.charge_open
+
+  local OPENS = 123 -- the byte `{`: the id of a budget begins with it (policy/chain)
 
   -- What all turns of a call share, from `open` to `close`. A field of a table would cost several times as much.
   local m, now, now_text, queues, schedule, rest, limit, slowed, watched, dispatches, magic, magic_byte, settled, noted
@@ -189,7 +191,7 @@ do
   -- the full path, and nothing was done for it; else how many of `most` are used up (1 where it was queued for its
   -- share), and its next due where its turn continues on the full path. The third reply says whether it is due again at
   -- once.
-  function fast_path.turn(ctx, name, p, queue, len, from, due, due_text, most)
+  local function turn(ctx, name, p, queue, len, from, due, due_text, most)
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or slowed and slowed[name] then return 0 end
     local eligible_at, out, in_a_row = due, 0, ancestors and 1 or most < len and most or len
@@ -217,6 +219,7 @@ do
     enter(ctx, name, len - out, from, due)
     return out, nil, is_due
   end
+  fast_path.turn = turn
 
   -- granted: a budget grants a turn to a bucket, `one` of its waiting set `key`: one job leaves. Replies false where it
   -- needs the full path.
@@ -259,11 +262,11 @@ do
     while i <= n and allowed > 0 do
       work.at = i -- where it raises, this one is to blame
       local name, due_text = names[i], dues[i + i]
-      if budget_of(name) then break end
+      if byte(name) == OPENS then break end -- it is a budget, whatever its queue holds
       local queue = queues .. name
       local len = pcall_redis('LLEN', queue)
       if len == 0 or announced and announced[i] or len ~= 1 and type(len) ~= 'number' then break end
-      out, left_at, is_due = fast_path.turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, from,
+      out, left_at, is_due = turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, from,
         due_text + 0,
         due_text, allowed < share_of and allowed or share_of)
       if out == 0 then break end
