@@ -150,9 +150,9 @@ fn the_sweep_of_retries_reads_1_mib_of_jobs_in_a_call() {
         }
     }
     assert!(reads.len() < 100, "it comes to an end");
-    // Two of these jobs are more than 1 MiB; a drain reads what is due and what ends next besides.
+    // Two of these jobs are more than 1 MiB; a drain reads what is due, when the next is, and what ends next besides.
     let most: u32 = *reads.iter().max().expect("some");
-    assert!(reads.iter().sum::<u32>() >= 10 && most <= 6, "reads of each call: {reads:?}");
+    assert!(reads.iter().sum::<u32>() >= 10 && most <= 7, "reads of each call: {reads:?}");
     assert_eq!(case.settle_at(back).wait_us, 60 * S as i64, "none lies further ahead than its length");
     let mut left = 0;
     for n in 0..10 {

@@ -294,11 +294,12 @@ do
   -- due: the nodes that are due, earliest due first, at most `most`: a list of names and dues as texts. Replies nil and
   -- the earliest due where none is due. `first` is the earliest due, where it is known. A due from before the partition
   -- resumed counts as the moment when it resumed.
+  -- cost    1 call where a node is due, 2 where none is; none where that is known
   function state.due(ctx, most, first)
-    first = first or first_score(ctx.k.schedule)
-    if first > ctx.now then return nil, first end
+    if first and first > ctx.now then return nil, first end
     local list = call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
-    if first < ctx.resumed_at then
+    if not list[1] then return nil, first_score(ctx.k.schedule) end
+    if list[2] + 0 < ctx.resumed_at then
       for i = 2, #list, 2 do
         if list[i] + 0 < ctx.resumed_at then list[i] = digits(ctx.resumed_at) end
       end
