@@ -23,7 +23,7 @@ redis.register_function('floor_drain', function(keys, args)
   local call, format = redis.call, string.format
   local time = call('TIME')
   local now_us = time[1] * 1000000 + time[2]
-  local now, later, keep = format('%d', now_us), format('%d', now_us + 3600000000), {}
+  local now, later, keep, queues = format('%d', now_us), format('%d', now_us + 3600000000), {}, {}
   local due = call('ZRANGE', keys[1], '-inf', now, 'BYSCORE', 'LIMIT', '0', args[1], 'WITHSCORES')
   for i = 1, #due, 2 do
     local bucket = due[i]
@@ -32,10 +32,12 @@ redis.register_function('floor_drain', function(keys, args)
     local job = call('LINDEX', queue, '-1')
     call('XADD', 'drip:ready', '*', 'bucket', bucket, 'job', job, 'attempt', '1', 'due_us', due[i + 1], 'at_us', now,
       'lease_ms', '60000')
-    call('RPOP', queue)
-    keep[i], keep[i + 1] = later, bucket
+    queues[#queues + 1], keep[i], keep[i + 1] = queue, later, bucket
   end
-  if #keep > 0 then call('ZADD', keys[1], unpack(keep)) end
+  if #keep > 0 then
+    call('DEL', unpack(queues))
+    call('ZADD', keys[1], unpack(keep))
+  end
   return #due / 2
 end)
 
