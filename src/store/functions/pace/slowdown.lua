@@ -61,6 +61,7 @@ do
     if d.seen > now then is('seen', 0) end
     if now >= d.till + d.max_us then is('incidents', 0) end
     if d.factor < 1 and now >= d.last + DAY_US then is('factor', 1) end
+    if now >= slowdown.expires_at(d) then is('begun', 0) end -- no failure belongs to it any more
     return changed
   end
 

@@ -81,7 +81,8 @@ impl Slow {
         // "It is forgotten after a day without an incident."
         let left = if now >= last + DAY { 1.0 } else { self.left };
         let seen = self.seen.filter(|seen| *seen <= now);
-        Self { begun: self.begun.min(now), till, incidents, last, left, seen, ..self.clone() }
+        let right = Self { begun: self.begun.min(now), till, incidents, last, left, seen, ..self.clone() };
+        if now >= right.over() { Self { begun: 0, ..right } } else { right }
     }
 
     /// From then on nothing of it is known any more.
