@@ -8,9 +8,9 @@
 //! | [`cli`] | the commands, a file for each family | everything |
 //! | [`daemon`] | what runs together: start list, supervision, reload | everything but `cli` |
 //! | [`http`] | the HTTP server: the commands, the dashboard and metrics, in a thread of its own | what is below |
-//! | [`simulate`] | a look ahead: traffic through the real functions on a throw-away Redis | what is below |
 //! | [`operate`] | operators' commands: a request, an outcome and one way to run it, for the command line and HTTP | what is below |
 //! | [`loops`], [`worker`] | the loops of a daemon, and the ready-made worker; no loop imports another | what is below |
+//! | [`simulate`] | a look ahead: traffic through the real functions on a throw-away Redis | what is below |
 //! | [`explain`] | what binds a bucket, in words: used by whoever is asked | store, config, model |
 //! | [`system`] | the built-in Redis, signals, systemd, a precise timer, the control socket | store, config, model |
 //! | [`store`] | the only place that names a key, a function or the redis crate; the Lua library lives here | config, model |

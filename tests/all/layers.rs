@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 9] = [
     &["daemon"],
     &["http"],
     &["operate"],
-    &["loops", "worker"],
+    &["loops", "worker", "simulate"],
     &["explain", "system"],
     &["store"],
     &["config"],

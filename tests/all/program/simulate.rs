@@ -57,7 +57,8 @@ fn the_figures_are_what_follows_from_rate_capacity_cost_deadline_and_workers() {
     assert!((number(full, "per_second") - 10.0).abs() < 0.05 && (number(full, "use") - 1.0).abs() < 0.01, "{full}");
     assert!((99.0..=100.0).contains(&number(full, "waiting")), "{full}");
     let out = 100.0 * number(full, "per_second");
-    assert_eq!(number(full, "rejected"), number(full, "pushed") - number(full, "waiting") - out.round(), "{full}");
+    let left = number(full, "pushed") - number(full, "rejected") - number(full, "waiting");
+    assert!((left - out).abs() < 0.5, "each is somewhere: {full}");
     assert!((number(&full["wait_ms"], "max") - 10_000.0).abs() < 200.0, "a hundred places at 10/s: {full}");
     assert_eq!(full["bound"][0]["by"], "rate");
 
@@ -237,8 +238,8 @@ fn live(pushes: &[(u64, String, usize)], lasts: Duration) -> Live {
                     let reply: Option<Vec<(String, Entries)>> = read.query(&mut redis).expect("a reply");
                     let Some((id, fields)) = reply.and_then(|mut reply| reply.pop()?.1.pop()) else { continue };
                     let job = &fields["job"];
-                    let came: f64 = job.split(' ').next().expect("a time").parse().expect("ms");
-                    waits.lock().expect("no thread panics").push(began.elapsed().as_secs_f64() * 1e3 - came);
+                    let sent: f64 = job.split(' ').next().expect("a time").parse().expect("ms");
+                    waits.lock().expect("no thread panics").push(began.elapsed().as_secs_f64() * 1e3 - sent);
                     std::thread::sleep(SERVICE);
                     let done = redis::cmd("FCALL").arg("drip_ack").arg(1).arg(ready).arg(&id).query::<i64>(&mut redis);
                     assert_eq!(done, Ok(1));
@@ -311,7 +312,7 @@ fn what_comes_into_a_live_system_is_recorded_and_can_be_simulated() {
     assert!(err.contains("into 5 buckets recorded; ") && err.contains("that left in this time were seen"), "{err}");
     let trace = shell.file("trace.jsonl", &out);
     let simulated = simulate(&shell, &["--trace", &trace, "--for", "20s"]);
-    assert_eq!(number(group(&simulated, "*"), "pushed"), jobs.values().sum::<u64>() as f64);
+    assert_eq!(group(&simulated, "*")["pushed"], jobs.values().sum::<u64>());
     let (code, piped, _) = shell.pipe(&["simulate", "--json", "--trace", "-", "--for", "20s"], out.as_bytes());
     assert_eq!((code, serde_json::from_str::<Value>(&piped).expect("JSON")), (0, simulated));
 }
