@@ -8,6 +8,7 @@ use clap::Args;
 use super::{Exit, Failure, connect, say_err};
 use crate::config::Config;
 use crate::model::counted::counted;
+use crate::model::escape;
 use crate::operate::bounds;
 use crate::simulate::{RECORDED_MOST, Recorder};
 use crate::store::Partitions;
@@ -51,7 +52,7 @@ impl Record {
                 let now = store.bucket_snapshots(names).await?;
                 for line in recorder.note(at_ms, &now.rows) {
                     let json = serde_json::to_string(&line).expect("it is text and numbers");
-                    if writeln!(out, "{json}").is_err() {
+                    if writeln!(out, "{}", escape::escaped_json(&json)).is_err() {
                         return Ok(Exit::Done); // whoever reads has seen enough
                     }
                 }

@@ -8,6 +8,7 @@ use svg::node::element::{Line, Path as Stroke, Rectangle, Style, Text, Title, pa
 use super::measure::{SLOTS, Slot};
 use super::report::Report;
 use crate::model::duration::rough;
+use crate::model::escape::escaped;
 
 /// Sizes, in pixels: the page, its margin, a panel, and the space for labels to the left of it.
 const WIDTH: f64 = 760.0;
@@ -77,7 +78,7 @@ impl Panel {
                 ["line", "line before", "line p50", "line before p50"],
             );
             let waiting = lines(&[|slot| slot.waiting], ["line", "line before", "", ""]);
-            let name = &figures.name;
+            let name = escaped(figures.name.as_bytes());
             panels.push(Self { title: format!("{name}: wait, 99 of 100 (dashed: half)"), lines: wait, show: seconds });
             panels.push(Self { title: format!("{name}: jobs that wait"), lines: waiting, show: jobs });
         }

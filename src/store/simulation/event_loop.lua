@@ -194,7 +194,8 @@ do
     world.shift_at = next_shift(now)
   end
 
-  -- dropped: the jobs that the functions have put into the stream of rejected jobs since the last call.
+  -- dropped: the jobs that the functions have put into the stream of rejected jobs since the last call. What is counted
+  -- is deleted, dead jobs too: memory does not grow with the time.
   local function dropped()
     local list = {}
     for _, entry in ipairs(call('XRANGE', world.rejected, '-', '+')) do
@@ -202,20 +203,22 @@ do
       base.append(list, fields.bucket or '', tonumber(fields.count) or 1, fields.reason or '')
     end
     if list[1] then call('XTRIM', world.rejected, 'MAXLEN', '0') end
+    if world.dead[1] then call('XTRIM', world.dead_key, 'MAXLEN', '0') end
     return list
   end
 
   -- drip__begin_simulation: a new world, on an empty server with a policy record.
   -- keys   <prefix>:policy
-  -- args   now_us, { seed, kinds: [ { fail, throttle, retry_after_ms } ], routes: [ { name, groups: [ { name, free,
-  --        service_us, is_exponential, away: [ [from_us, to_us] ] } ] } ] } as JSON; times of `away` since the beginning
+  -- args   now_us, as JSON: { seed, kinds: [ { fail, throttle, retry_after_ms } ], routes: [ { name, groups: [ { name,
+  --        free, service_us, is_exponential, away: [ [from_us, to_us] ] } ] } ] }; times of `away` since the beginning
   -- reply  OK
   local function begin(redis_keys, args)
     local now, given = base.clock(args[1]), cjson.decode(args[2])
     local ctx = context.open(keys.space_before(redis_keys[1], 'policy'), args[1])
     world = {
       start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {}, queues = ctx.k.queues,
-      schedule = ctx.k.schedule, rejected = ctx.k.rejected, daemon_at = huge, free_at = now, failed = 0, throttled = 0,
+      schedule = ctx.k.schedule, rejected = ctx.k.rejected, dead_key = ctx.k.dead, daemon_at = huge, free_at = now,
+      failed = 0, throttled = 0,
     }
     for _, it in ipairs(world.routes) do
       local f = forward.of(ctx.rec, it.name)
