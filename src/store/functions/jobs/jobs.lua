@@ -1,5 +1,6 @@
--- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report, jobs.release,
---   jobs.throttle, policy.record, queue.dead_entry, queue.envelope, queue.ids, queue.retries, state
+-- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report,
+--   jobs.node_change, jobs.release, jobs.throttle, policy.record, queue.dead_entry, queue.envelope, queue.ids,
+--   queue.retries, state
 -- Dispatched jobs: ack, adjust and fail; and taking a job back, which the reaper does too.
 
 local jobs = {}
@@ -253,7 +254,7 @@ do
   -- and an error having changed nothing; nil for an entry that is no job.
   local function slow_down(ctx, fields, worker, how)
     if not jobs.is_job(fields) then return nil end
-    local id, err = throttle.node_of(ctx, fields.bucket, how.budget)
+    local id, err = node_change.node_of(ctx, fields.bucket, how.budget)
     if err then return nil, err end
     how.by = 'worker ' .. worker
     local begun = throttle.incident(ctx, id, integer(fields.at_us or '') or ctx.now, how)
@@ -300,7 +301,7 @@ do
       memory.distrust(ctx.memory) -- what was noted in memory is not written
       return outcome
     end
-    if slowed then throttle.reconcile(ctx, slowed) else state.flush(ctx) end
+    if slowed then node_change.reconcile(ctx, slowed) else state.flush(ctx) end
     if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or ''), route_name) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
