@@ -191,7 +191,7 @@ function jobOf(entry, flat, signal) {
   const hash = createHash('sha256').update(fields.bucket).digest('hex').slice(0, 16);
   const told = []; // what the other side said about its limits
   return {
-    limits: (answer, budget) => void told.splice(0, told.length, ...argsOf(readLimits(answer), budget)), told,
+    limits: (answer, budget) => void told.splice(0, told.length, ...argsOf(readLimits(answer).limits, budget)), told,
     bucket: String(fields.bucket), body: fields.job, attempt: Number(fields.attempt), id: `${fields.id ?? entry}-${hash}`, entry, headers,
     traceparent: headers.traceparent, leaseMs: Number(fields.lease_ms), signal,
   };

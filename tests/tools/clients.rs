@@ -120,7 +120,7 @@ pub fn node_client() -> PathBuf {
         needs::missing("the Node packages of the client", &needs::registry("npm install redis structured-headers"));
     }
     copied(&folder.join("package.json"), b"{\"type\":\"module\"}");
-    for file in ["index.js", "limits.js", "conformance.js"] {
+    for file in ["index.js", "limits.js", "conformance.js", "limits_check.js"] {
         copied(&folder.join(file), &std::fs::read(Path::new("clients/node").join(file)).expect("a file"));
     }
     folder
@@ -132,7 +132,23 @@ fn the_node_client_does_what_a_client_must() {
     conforms(&["node", adapter.to_str().expect("a path")]);
 }
 
+/// What a client says when it has tried the table that the Rust reader of `dripd work` is tried with too.
+fn reads_the_table(command: &mut Command) {
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/limit-headers.json");
+    let (code, out, err) = said(&command.arg(table).output().expect("it runs"));
+    assert!(code == 0 && out.ends_with(" cases\n"), "{out}{err}");
+}
+
+fn the_clients_read_the_headers_of_limits_as_the_table_says() {
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
+    let mut python = Command::new(python_with_redis());
+    python.arg(client.join("limits_check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+    reads_the_table(&mut python);
+    reads_the_table(Command::new("node").arg(node_client().join("limits_check.js")));
+}
+
 tests! {
+    the_clients_read_the_headers_of_limits_as_the_table_says,
     the_python_client_does_what_a_client_must,
     the_python_client_finds_the_partitions_of_buckets_and_works_in_all_of_them,
     the_node_client_finds_the_partitions_of_buckets_and_works_in_all_of_them,

@@ -112,7 +112,7 @@ class Job:
     def limits(self, headers: Mapping[str, str], budget: str | None = None) -> None:
         """Tell dripd what the headers of an API's answer say about its limits (x-ratelimit-remaining and such). They are about this bucket,
         or the budget that is named."""
-        self.told[:] = [part for limit in limits.read(headers) for part in limit.args(budget)]
+        self.told[:] = [part for limit in limits.read(headers).limits for part in limit.args(budget)]
 
 
 def _bytes(job: bytes | str) -> bytes:

@@ -1,0 +1,14 @@
+// Does limits.js read each form as ../limit-headers.json says? A check of this client.
+import assert from 'node:assert';
+import { readFileSync } from 'node:fs';
+import { readLimits } from './limits.js';
+
+const table = JSON.parse(readFileSync(process.argv[2], 'utf8'));
+for (const { name, headers, now_ms: nowMs, limits = [], wait = 0, unread = [] } of table.cases) {
+  const of = {};
+  for (const [header, value] of headers) of[header] = header in of ? [of[header], value].flat() : value;
+  const answer = readLimits(of, nowMs ?? table.now_ms);
+  const got = [answer.limits.map((one) => [one.remaining, one.resetMs, one.limit ?? null, one.units]), answer.waitMs, answer.unread.sort()];
+  assert.deepStrictEqual(got, [limits, wait, unread], name);
+}
+console.log(`${table.cases.length} cases`);
