@@ -302,6 +302,7 @@ do
       return outcome
     end
     if slowed then node_change.reconcile(ctx, slowed) else state.flush(ctx) end
+    if how.keep and outcome == 1 and not slowed then limit_report.give_back(ctx, fields) end
     if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or ''), route_name) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome

@@ -5,7 +5,7 @@
 
 local limit_report = {}
 do
-  local refuse, digits = base.refuse, base.digits
+  local refuse, digits, integer = base.refuse, base.digits, base.integer
   local policy_of = record.policy_of
 
   local MOST = 1000000000 -- jobs, or units of cost
@@ -132,6 +132,26 @@ do
     local counts = change_of(ctx, id, how, function(t, p) return told.report(t, p, given, ctx.now) end)
     node_change.reconcile(ctx, id)
     return counts
+  end
+
+  -- give_back: a job with these fields has left, and is given back: nothing was asked of the other side. It is charged
+  -- again when it leaves again, so what it was charged to told limits is taken back.
+  -- cost  none where nothing is told
+  function limit_report.give_back(ctx, fields)
+    local name, left_us = fields.bucket, integer(fields.at_us or '')
+    if not ctx.has_told or not left_us then return end
+    local cost, ids = integer(fields.cost or '') or 1, { name }
+    local p = policy_of(ctx.rec, name)
+    for _, b in ipairs(p.parent and not p.refused and budget.ancestors(ctx, p.parent) or {}) do ids[#ids + 1] = b.id end
+    ctx.report = nil
+    for _, id in ipairs(ids) do
+      local changed = is_told(ctx, id)
+        and change_of(ctx, id, {}, function(t) return told.adjust(t, ctx.now, left_us, -1, -cost) end)
+      if changed then
+        node_change.reconcile(ctx, id)
+        ctx.earlier = true
+      end
+    end
   end
 
   -- nodes_of: the node that each report of a bucket is about, or nil and the error.

@@ -169,6 +169,20 @@ do
     end
   end
 
+  -- adjust: a job that left at `left_us` counts so many jobs more, or less, or costs so much more, or less: the rest is
+  -- spread anew. A limit that has reset since is left alone. Replies whether anything changed.
+  function told.adjust(t, now, left_us, jobs, cost)
+    local changed = false
+    for _, l in pairs(t) do
+      local units = l.unit == 'cost' and cost or jobs
+      if l.till > now and left_us >= l.reset and units ~= 0 then
+        l.left, changed = l.left - units, true
+        if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
+      end
+    end
+    return changed
+  end
+
   -- applies: the limit of which least is left, of as much the one that lasts longest; nil where nothing is told.
   function told.applies(t, p, now)
     local least
