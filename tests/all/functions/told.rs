@@ -320,3 +320,19 @@ fn what_a_job_really_cost_moves_what_is_left() {
         }
     }
 }
+
+#[test]
+fn where_nothing_is_left_of_a_day_a_shorter_limit_without_a_name_changes_nothing() {
+    let day = &["0", "80000000"][..];
+    for reports in [[day, &["0", "2000"]], [&["0", "2000"], day], [day, &["7", "2000"]], [&["7", "2000"], day]] {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+        for how in reports {
+            told_at(&mut case, T0, "a", how);
+        }
+        case.push_at(T0, "a", &jobs(20));
+        run(&mut case, T0, at(79_999, 0));
+        assert_eq!(left(&mut case, "a"), [0; 0], "{reports:?}");
+        run(&mut case, at(79_999, 0), at(80_001, 0));
+        assert_eq!(left(&mut case, "a")[0], 80_000 * S, "{reports:?}");
+    }
+}

@@ -116,7 +116,8 @@ do
   -- With "spread" and a known limit a job that leaves now is taken to be on its way as long as the answered one was:
   -- for it the reset comes `reset_us` after that one left. A report whose reset has come by then is an old one. Only
   -- that nothing is left counts all the same, where nothing else is known, and its reset is later than the last one.
-  -- Until a reset the lower of two reports counts. Replies whether this one does.
+  -- Until a reset the lower of two reports counts; where nothing is left, the longer one: a day's limit that is used up
+  -- holds until its reset. Replies whether this report counts.
   function told.report(t, p, how, now)
     local l, left_us = limit_of(t, how), min(how.left_us or now, now)
     l.at = now
@@ -129,8 +130,9 @@ do
     end
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and left_us or now) + how.reset_us
     if l.till > now and l.is_told == 1 then
-      if left >= l.left then return false end
-      if l.left <= 0 then till = max(till, l.till) end -- nothing was left before, for longer
+      local is_longer = left <= 0 and l.left <= 0 and till > l.till
+      if left >= l.left and not is_longer then return false end
+      if l.left <= 0 then left, till = min(left, l.left), max(till, l.till) end -- nothing is left, for the longer time
     end
     l.period, l.reset, l.till = max(l.period, how.reset_us), reset, till
     l.left, l.length, l.is_told = left, l.till - now, 1
