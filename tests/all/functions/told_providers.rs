@@ -8,7 +8,7 @@ use crate::rig::{Case, Entry, MS, S, T0};
 use super::flow::audit;
 
 #[path = "../../../benches/bench/plots/paper.rs"]
-#[allow(dead_code)] // what the plots of the bench use
+#[allow(dead_code, clippy::duplicate_mod)] // what the plots of the bench use, where it is a module too
 mod paper;
 
 use paper::{Paper, Scale, Side, WIDTH};
