@@ -294,6 +294,21 @@ fn a_job_that_is_given_back_is_charged_once_and_one_that_failed_each_time() {
 }
 
 #[test]
+fn a_job_that_was_in_no_figure_gives_nothing_back() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\nroute = 'one'\n");
+    case.push_at(T0, "a", &jobs(20));
+    run(&mut case, T0, T0);
+    let entry = case.take("ready:one", 1).remove(0);
+    let node = serde_json::json!({ "node": "a", "remaining": 0, "reset_ms": 5_000 }).to_string();
+    case.configure("[defaults]\nrate = '10/s'\nroute = 'two'\n");
+    assert_eq!(case.fcall::<i64>("drip__told_node", &["policy"], &[at(0, 10).to_string(), node]), 1);
+    let args = [at(0, 20).to_string(), entry.id, "RETRY_IN".to_owned(), "0".to_owned(), "KEEP".to_owned()];
+    assert_eq!(case.fcall::<i64>("drip__fail", &["ready:one"], &args), 1);
+    run(&mut case, at(0, 20), at(4, 900));
+    assert_eq!(case.stream("ready:one").len() + case.stream("ready:two").len(), 0, "nothing is left, it was told");
+}
+
+#[test]
 fn what_a_job_really_cost_moves_what_is_left() {
     for function in ["drip__ack", "drip__adjust"] {
         for budget in [false, true] {

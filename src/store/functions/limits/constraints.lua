@@ -258,7 +258,7 @@ do
   -- adjust: a job that left a node at `left_us` cost so many units more, or less.
   function constraints.adjust(ctx, constraint, p, left_us, units)
     if p.quotas and constraint.windows then quota.adjust(constraint.windows, p.quotas, left_us, units) end
-    if constraint.told then told.adjust(constraint.told, ctx.now, left_us, 0, units) end
+    if constraint.told then told.adjust(constraint.told, ctx.now, left_us, units) end
   end
 
   -- begin_wait: something waits for a budget from now on; nothing did before.

@@ -171,15 +171,29 @@ do
     end
   end
 
-  -- adjust: a job that left at `left_us` counts so many jobs more, or less, or costs so much more, or less: the rest is
-  -- spread anew. A limit that has reset since is left alone. Replies whether anything changed.
-  function told.adjust(t, now, left_us, jobs, cost)
+  -- move: so many units more, or less, are left of a limit. The rest is spread anew.
+  local function move(l, now, units)
+    l.left = l.left + units
+    if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
+  end
+
+  -- adjust: a job that left at `left_us` cost so many units more, or less. A limit that has reset since is left alone.
+  function told.adjust(t, now, left_us, units)
+    for _, l in pairs(t) do
+      if l.unit == 'cost' and l.till > now and left_us >= l.reset then move(l, now, -units) end
+    end
+  end
+
+  -- give_back: a job of this cost that left at `left_us` is given back. It was charged if it left after the last report;
+  -- if it left before, it was taken off what was told if it held a slot (`held`), as one. Replies whether anything
+  -- changed.
+  function told.give_back(t, now, left_us, held, cost)
     local changed = false
     for _, l in pairs(t) do
-      local units = l.unit == 'cost' and cost or jobs
-      if l.till > now and left_us >= l.reset and units ~= 0 then
-        l.left, changed = l.left - units, true
-        if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
+      local is_charged = left_us >= l.at
+      if l.till > now and left_us >= l.reset and (is_charged or held) then
+        move(l, now, is_charged and l.unit == 'cost' and cost or 1)
+        changed = true
       end
     end
     return changed
