@@ -184,8 +184,8 @@ do
     end
   end
 
-  -- give_back: a job of this cost that left at `left_us` is given back. It was charged if it left after the last report;
-  -- if it left before, it was taken off what was told if it held a slot (`held`), as one. Replies whether anything
+  -- give_back: a job of this cost that left at `left_us` is given back. If it left after the last report, it was
+  -- charged; if before, it was taken off what was told, as one, where it held a slot (`held`). Replies whether anything
   -- changed.
   function told.give_back(t, now, left_us, held, cost)
     local changed = false
