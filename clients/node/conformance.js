@@ -18,6 +18,10 @@ async function run(job) {
   if (word === 'fail') throw new Error(rest.join(' '));
   if (word === 'dead') throw new Dead(rest.join(' '));
   if (word === 'limits') job.limits({ 'X-RateLimit-Remaining': rest[0], 'X-RateLimit-Reset': '60' });
+  if (word === 'refused' && isFirst) {
+    job.limits({ 'Retry-After': rest[0] });
+    throw new Throttled();
+  }
   if (word === 'sleep') await sleep(Number(rest[0]), undefined, { ref: false });
   if (word === 'retry' && isFirst) throw new RetryIn(Number(rest[0]));
   if (word === 'throttle' && isFirst) throw new Throttled(Number(rest[0]), rest[1]);

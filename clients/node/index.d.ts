@@ -30,8 +30,8 @@ export interface Job {
   /** The entry of this try in its ready stream. */
   entry: string;
   headers: Record<string, string>; traceparent?: string;
-  /** Tell dripd what the headers of an API's answer say about its limits (x-ratelimit-remaining and such). They are about this bucket, or the budget that is named. */
-  limits(headers: Headers | Record<string, string>, budget?: string): void;
+  /** Tell dripd what the headers of an API's answer say about its limits (x-ratelimit-remaining and such). They are about this bucket, or the budget that is named. What cannot be understood is logged once a minute, and counted (unreadHeaders). */
+  limits(headers: Headers | Record<string, string | string[]>, budget?: string): void;
   /** Aborted when the lease was lost, or when the worker gave the job back: stop, somebody else may have it. */
   signal: AbortSignal;
 }
@@ -44,7 +44,7 @@ export class Unknown extends Error {}
 export class Dead extends Error {}
 /** Thrown by your work: it failed, and is to be tried again after so long instead of its back-off. */
 export class RetryIn extends Error { constructor(ms: number, reason?: string); ms: number; }
-/** Thrown by your work: the other side said that it is too fast (429). The bucket slows down, or the budget that is named. */
+/** Thrown by your work: the other side said that it is too fast (429). The bucket slows down, or the budget that is named. Without a time it is the one that Job.limits has read. */
 export class Throttled extends Error {
   constructor(retryAfterMs?: number, budget?: string, reason?: string);
   retryAfterMs: number; budget?: string;
@@ -52,7 +52,10 @@ export class Throttled extends Error {
 
 /** Buckets of one dripd, under one prefix. `partitions` and `partitionBy` are those of its configuration. */
 export class Drip {
-  constructor(url?: string, options?: { prefix?: string; partitions?: number; partitionBy?: number });
+  /** `log` gets a line where something must be said, as console.warn does if there is none. */
+  constructor(url?: string, options?: { prefix?: string; partitions?: number; partitionBy?: number; log?: (line: string) => void });
+  /** How many headers that Job.limits was given could not be understood. */
+  readonly unreadHeaders: number;
   /** Push 1 to 1,000 jobs; what does not fit is left out. A full bucket is no error: look at `accepted`. */
   push(bucket: string, ...jobs: (string | Buffer)[]): Promise<Receipt>;
   /** Push one job with options. */

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient, ErrorReply, RESP_TYPES } from 'redis';
-import { argsOf, readLimits } from './limits.js';
+import { argsOf, readLimits, Unread } from './limits.js';
 
 const BLOCK_MS = 2000; // how long a read waits
 const BLOCK_EACH_MS = 100; // the same where a worker goes round several partitions
@@ -37,10 +37,16 @@ export class Drip {
   #says; // one whose calls may be
   #stopping = false;
   #stopped; #tellStopped;
+  #unread; // headers of limits that could not be understood
 
-  constructor(url = 'redis://127.0.0.1:7379', { prefix = 'drip', partitions = 1, partitionBy } = {}) {
+  constructor(url = 'redis://127.0.0.1:7379', { prefix = 'drip', partitions = 1, partitionBy, log = console.warn } = {}) {
+    this.#unread = new Unread(log);
     this.#of = { url, prefix, partitions, partitionBy };
     this.#stopped = new Promise((resolve) => (this.#tellStopped = resolve));
+  }
+
+  get unreadHeaders() {
+    return this.#unread.count;
   }
 
   // A job is bytes, so replies are too.
@@ -138,7 +144,7 @@ export class Drip {
     const lost = new AbortController();
     let job;
     try {
-      job = jobOf(entry, flat, lost.signal);
+      job = jobOf(entry, flat, lost.signal, this.#unread);
     } catch (why) { // an entry that is none: dripd buries it
       return fail('REASON', `no job: ${why}`);
     }
@@ -158,15 +164,16 @@ export class Drip {
       lost.abort();
       return fail('RETRY_IN', '0', 'KEEP', 'REASON', 'worker stopped');
     }
-    return this.#with(job.told, (told) => fail(...said(end.why), ...told));
+    return this.#with(job.told, (told) => fail(...said(end.why, job.waitMs), ...told));
   }
 }
 
 // What drip_fail is told of something that was thrown.
-function said(why) {
+function said(why, waitMs) {
   const reason = ['REASON', String(why?.message || why)];
   if (why instanceof Throttled) {
-    const after = why.retryAfterMs > 0 ? ['RETRY_AFTER', String(Math.trunc(why.retryAfterMs))] : [];
+    const ms = why.retryAfterMs > 0 ? why.retryAfterMs : waitMs;
+    const after = ms > 0 ? ['RETRY_AFTER', String(Math.trunc(ms))] : [];
     return ['THROTTLED', ...after, ...(why.budget ? ['IN', why.budget] : []), ...reason];
   }
   if (why instanceof Dead) return ['DEAD', ...reason];
@@ -182,7 +189,7 @@ function crc16(text) {
 
 const receipt = ([accepted, depth, capacity, retryAfterMs, etaMs]) => ({ accepted, depth, capacity, retryAfterMs, etaMs });
 
-function jobOf(entry, flat, signal) {
+function jobOf(entry, flat, signal, unread) {
   const fields = {};
   for (let at = 0; at < flat.length; at += 2) fields[String(flat[at])] = flat[at + 1];
   if (!fields.bucket || !fields.job || !fields.attempt) throw new Error('it has no bucket, job or attempt');
@@ -191,7 +198,13 @@ function jobOf(entry, flat, signal) {
   const hash = createHash('sha256').update(fields.bucket).digest('hex').slice(0, 16);
   const told = []; // what the other side said about its limits
   return {
-    limits: (answer, budget) => void told.splice(0, told.length, ...argsOf(readLimits(answer), budget)), told,
+    limits(headers, budget) {
+      const answer = readLimits(headers);
+      told.splice(0, told.length, ...argsOf(answer.limits, budget));
+      this.waitMs = answer.waitMs;
+      unread.add(answer.unread);
+    },
+    told, waitMs: 0, // how long a refused caller is to wait
     bucket: String(fields.bucket), body: fields.job, attempt: Number(fields.attempt), id: `${fields.id ?? entry}-${hash}`, entry, headers,
     traceparent: headers.traceparent, leaseMs: Number(fields.lease_ms), signal,
   };

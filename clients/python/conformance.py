@@ -35,6 +35,9 @@ def run(job: Job) -> None:
         raise Dead(rest)
     elif word == "limits":
         job.limits({"X-RateLimit-Remaining": rest, "X-RateLimit-Reset": "60"})
+    elif word == "refused" and is_first:
+        job.limits({"Retry-After": rest})
+        raise Throttled()
     elif word == "sleep":
         time.sleep(int(rest) / 1000)
     elif word == "retry" and is_first:

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Exit, Failure};
+use crate::model::bucket::BucketName;
 use crate::model::escape::line;
 use crate::model::subject::Subject;
 use crate::operate::bounds;
+use crate::operate::node_request::NodeRequest;
 use crate::operate::target::Target;
 
 /// The arguments that say what a command acts on, and why.
@@ -40,6 +42,41 @@ pub(super) struct TimeArgs {
     /// It ends by itself after so long: 10m, 2h
     #[arg(long = "for", value_name = "DURATION", value_parser = bounds::time)]
     pub(super) lasts: Option<Duration>,
+}
+
+/// The arguments that name one bucket or budget, whose slow-down or told limit is changed, and why. They stand behind those that
+/// say how it is changed, whose help comes first.
+#[derive(Debug, Args)]
+pub(super) struct NodeArgs {
+    /// The name of a bucket
+    #[arg(index = 1, value_parser = bucket_name)]
+    name: BucketName,
+    #[arg(long = "in", value_name = "BUDGET", value_parser = bucket_name)]
+    within: Option<BucketName>,
+    /// The name means a budget, not a bucket
+    #[arg(long, conflicts_with = "within")]
+    budget: bool,
+    #[arg(long, value_name = "TEXT", value_parser = bounds::reason)]
+    reason: Option<String>,
+}
+
+fn bucket_name(text: &str) -> Result<BucketName, String> {
+    BucketName::parse(text.as_bytes()).map_err(|why| why.to_string())
+}
+
+impl NodeArgs {
+    /// The node, in words.
+    pub(super) fn about(&self) -> String {
+        match &self.within {
+            Some(budget) => format!("{} above {}", Subject { is_budget: true, pattern: budget.as_str() }, self.name),
+            None => Subject { is_budget: self.budget, pattern: self.name.as_str() }.to_string(),
+        }
+    }
+
+    /// What is asked for of the node; none: that it ends, or is forgotten.
+    pub(super) fn request<W>(self, what: Option<W>) -> NodeRequest<W> {
+        NodeRequest { target: Target::named(self.budget, &self.name), what, within: self.within, reason: self.reason }
+    }
 }
 
 impl TargetArgs {

@@ -26,12 +26,13 @@ use crate::model::node::Units;
 use crate::operate::bounds::{self, REASON_MOST};
 use crate::operate::changed::Changed;
 use crate::operate::dead_filter::short_glob;
+use crate::operate::node_request::NodeRequest;
 use crate::operate::pause::{Direction, PauseRequest, ResumeRequest};
 use crate::operate::purge::{PurgeOptions, PurgeRequest};
 use crate::operate::set::{SetRequest, UnsetRequest, values_of_json};
-use crate::operate::slow::{SlowRequest, Slowed};
+use crate::operate::slow::Slowed;
 use crate::operate::target::Target;
-use crate::operate::told::{TakenReport, ToldRequest};
+use crate::operate::told::TakenReport;
 use crate::store::Partitions;
 use crate::store::jobs::work::{LIMIT_MOST, LimitReport};
 use crate::store::purge::Purged;
@@ -259,16 +260,22 @@ pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<C
     Ok(Json(changed))
 }
 
-/// The budget that `in` of a body names: a caller needs the permission for all buckets.
-fn budget_in(request: &MutationRequest, within: Option<&str>) -> Result<Option<BucketName>, Problem> {
-    let within = within.map(name).transpose()?;
+/// A change of what holds the bucket or budget of a request, or the budget that `in` of its body names: for that a caller
+/// needs the permission for all buckets.
+fn node_request<W>(
+    request: &MutationRequest,
+    what: Option<W>,
+    within: Option<&str>,
+    why: Option<&str>,
+) -> Result<NodeRequest<W>, Problem> {
+    let (reason, within) = (reason(why)?, within.map(name).transpose()?);
     if within.is_some() {
         request.context.caller.may_operate(None)?;
         if request.target.subject().is_budget {
             return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
         }
     }
-    Ok(within)
+    Ok(NodeRequest { target: request.target.clone(), what, within, reason })
 }
 
 /// `POST …/slow`.
@@ -279,20 +286,16 @@ pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Re
         (None, true) => None,
         _ => return Err(Problem::bad_request("write {\"for\": \"30s\"}, or {\"clear\": true}")),
     };
-    let reason = reason(body.reason.as_deref())?;
-    let within = budget_in(&request, body.within.as_deref())?;
+    let slow = node_request(&request, lasts, body.within.as_deref(), body.reason.as_deref())?;
     let by = request.context.by();
-    let slow = SlowRequest { target: request.target, lasts, within, reason };
     Ok(Json(request.context.state.call(async |mut store: Partitions| slow.run(&mut store, &by).await).await?))
 }
 
 /// `POST …/told`.
 pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<TakenReport>, Problem> {
     let body: ToldBody = read_members(body).await?;
-    let (report, reason) = (body.report()?, reason(body.reason.as_deref())?);
-    let within = budget_in(&request, body.within.as_deref())?;
+    let told = node_request(&request, body.report()?, body.within.as_deref(), body.reason.as_deref())?;
     let by = request.context.by();
-    let told = ToldRequest { target: request.target, report, within, reason };
     Ok(Json(request.context.state.call(async |mut store: Partitions| told.run(&mut store, &by).await).await?))
 }
 

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod letter;
 pub mod limit;
 pub mod moment;
+pub mod node_request;
 pub mod pace;
 pub mod pause;
 pub mod purge;

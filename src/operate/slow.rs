@@ -5,25 +5,13 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::target::Target;
-use crate::model::bucket::BucketName;
+use super::node_request::NodeRequest;
 use crate::model::duration;
-use crate::model::subject::Subject;
 use crate::store::change::SlowDown;
 use crate::store::{Partitions, StoreError};
 
-/// Slow a bucket or a budget down for a while, or end that.
-#[derive(Debug, Clone)]
-pub struct SlowRequest {
-    /// The bucket or the budget.
-    pub target: Target,
-    /// How long it lasts; `None` ends the slow-down.
-    pub lasts: Option<Duration>,
-    /// A budget above the bucket, which is slowed down in its place.
-    pub within: Option<BucketName>,
-    /// The reason that the operator gave, if any.
-    pub reason: Option<String>,
-}
+/// Slow a bucket or a budget down for so long, or end that.
+pub type SlowRequest = NodeRequest<Duration>;
 
 /// What became of a slow-down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -40,14 +28,6 @@ pub struct Slowed {
 }
 
 impl SlowRequest {
-    /// The bucket or budget that is slowed down: `within` where it is given, otherwise the target.
-    pub fn slowed(&self) -> Subject<'_> {
-        match &self.within {
-            Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
-            None => self.target.subject(),
-        }
-    }
-
     /// Slow the bucket or budget down, in the name of `by`.
     ///
     /// # Errors
@@ -55,27 +35,21 @@ impl SlowRequest {
     /// A call to Redis fails, or the functions refuse it: there is no such budget, or it is not above the bucket.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Slowed, StoreError> {
         let subject = self.target.subject();
-        let slow_down = SlowDown {
-            node: subject.stored(),
-            within: self.within.as_ref().map(|budget| budget.as_str().to_owned()),
-            ms: self.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)),
-            by: by.to_owned(),
-            user: store.whoami().await,
-            reason: self.reason.clone(),
-        };
+        let ms = self.what.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let slow_down = self.change(SlowDown { ms }, store, by).await;
         let goes_on = store.slow(&slow_down).await?;
         Ok(Slowed {
             pattern: subject.pattern.to_owned(),
             budget: subject.is_budget,
             goes_on_in_ms: u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX),
-            capped: self.lasts.is_some_and(|lasts| goes_on < lasts),
+            capped: self.what.is_some_and(|lasts| goes_on < lasts),
         })
     }
 
     /// The outcome for people. A slow-down is only ever extended, and lasts no longer than its policy allows.
     pub fn describe(&self, slowed: &Slowed) -> String {
-        let subject = self.slowed();
-        let Some(lasts) = self.lasts else { return format!("{subject}: slowed down no more") };
+        let subject = self.node();
+        let Some(lasts) = self.what else { return format!("{subject}: slowed down no more") };
         let goes_on = Duration::from_millis(slowed.goes_on_in_ms);
         let why = if slowed.capped {
             "; slow.cap allows no more"
@@ -91,13 +65,15 @@ impl SlowRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::bucket::BucketName;
+    use crate::operate::target::Target;
 
     #[test]
     fn the_outcome_says_what_was_not_done_as_asked() {
         let twilio = BucketName::parse(b"twilio").expect("a name");
         let request = |lasts: Option<u64>| SlowRequest {
             target: Target::named(true, &twilio),
-            lasts: lasts.map(Duration::from_secs),
+            what: lasts.map(Duration::from_secs),
             within: None,
             reason: None,
         };

@@ -5,26 +5,13 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::target::Target;
-use crate::model::bucket::BucketName;
+use super::node_request::NodeRequest;
 use crate::model::duration;
-use crate::model::subject::Subject;
-use crate::store::change::TellLimit;
 use crate::store::jobs::work::LimitReport;
 use crate::store::{Partitions, StoreError};
 
-/// Say how much more is let through a bucket or a budget until a reset, or forget that.
-#[derive(Debug, Clone)]
-pub struct ToldRequest {
-    /// The bucket or the budget.
-    pub target: Target,
-    /// What the other side says; `None` forgets all that it said.
-    pub report: Option<LimitReport>,
-    /// A budget above the bucket, which it is about in its place.
-    pub within: Option<BucketName>,
-    /// The reason that the operator gave, if any.
-    pub reason: Option<String>,
-}
+/// Say how much more is let through a bucket or a budget until a reset, or forget what was told.
+pub type ToldRequest = NodeRequest<LimitReport>;
 
 /// What became of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -39,14 +26,6 @@ pub struct TakenReport {
 }
 
 impl ToldRequest {
-    /// The bucket or budget that it is about: `within` where it is given, otherwise the target.
-    pub fn about(&self) -> Subject<'_> {
-        match &self.within {
-            Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
-            None => self.target.subject(),
-        }
-    }
-
     /// Say it, in the name of `by`.
     ///
     /// # Errors
@@ -54,22 +33,15 @@ impl ToldRequest {
     /// A call to Redis fails, or the functions refuse it: there is no such budget, or it is not above the bucket.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<TakenReport, StoreError> {
         let subject = self.target.subject();
-        let tell = TellLimit {
-            node: subject.stored(),
-            within: self.within.as_ref().map(|budget| budget.as_str().to_owned()),
-            report: self.report,
-            by: by.to_owned(),
-            user: store.whoami().await,
-            reason: self.reason.clone(),
-        };
+        let tell = self.change(self.what, store, by).await;
         let counts = store.tell_limit(&tell).await?;
         Ok(TakenReport { pattern: subject.pattern.to_owned(), budget: subject.is_budget, counts })
     }
 
     /// The outcome for people.
     pub fn describe(&self, taken: &TakenReport) -> String {
-        let subject = self.about();
-        let Some(report) = self.report else {
+        let subject = self.node();
+        let Some(report) = self.what else {
             let what = if taken.counts { "what was told is forgotten" } else { "nothing was told" };
             return format!("{subject}: {what}");
         };
@@ -87,12 +59,14 @@ impl ToldRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::bucket::BucketName;
     use crate::model::node::Units;
+    use crate::operate::target::Target;
 
     #[test]
     fn the_outcome_says_what_counts() {
         let name = BucketName::parse(b"openai").expect("a name");
-        let request = |report| ToldRequest { target: Target::named(true, &name), report, within: None, reason: None };
+        let request = |what| ToldRequest { target: Target::named(true, &name), what, within: None, reason: None };
         let report = LimitReport { remaining: 12, reset_ms: 30_000, limit: None, units: Units::Job };
         let say = |report, counts| {
             request(report).describe(&TakenReport { pattern: "openai".to_owned(), budget: true, counts })

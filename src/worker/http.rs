@@ -8,7 +8,7 @@ use reqwest::{Client, StatusCode, Url, redirect};
 use super::limit_headers::Said;
 use super::limits_told::LimitsTold;
 use super::webhook::Signer;
-use super::{Job, Outcome, retry_after};
+use super::{Job, Outcome};
 use crate::store::jobs::work::LimitReport;
 
 /// Headers that the worker sets itself, or that would break the post: neither users nor producers may set them.
@@ -85,11 +85,9 @@ impl Http {
         let request = self.client.post(self.url.clone()).headers(self.headers_of(job)).body(job.body.clone());
         match request.send().await {
             Ok(response) => {
-                let Said { reports, unread } = Said::of(response.headers());
-                if let Some(header) = unread {
-                    told.unread(&header);
-                }
-                (judge(response.status(), response.headers()), reports)
+                let Said { reports, wait, unread } = Said::of(response.headers(), SystemTime::now());
+                told.unread(&unread);
+                (judge(response.status(), wait), reports)
             }
             Err(why) => (Outcome::Failed(Chain(&why.without_url()).to_string()), Vec::new()),
         }
@@ -144,11 +142,11 @@ impl std::fmt::Display for Chain<'_> {
     }
 }
 
-fn judge(status: StatusCode, headers: &HeaderMap) -> Outcome {
+fn judge(status: StatusCode, wait: Option<Duration>) -> Outcome {
     let said = format!("HTTP {}", status.as_u16());
     match status.as_u16() {
         200..=299 => Outcome::Done,
-        429 | 503 => Outcome::Throttled(retry_after::wait(headers), said),
+        429 | 503 => Outcome::Throttled(wait, said),
         408 | 409 | 425 => Outcome::Failed(said), // these pass: too slow, in conflict, too early
         400..=499 => Outcome::Dead(said),
         _ => Outcome::Failed(said),
@@ -166,15 +164,11 @@ fn content_type(job: &[u8]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::RETRY_AFTER;
-
     use super::*;
 
     #[test]
     fn a_status_decides_what_becomes_of_a_job() {
-        let mut headers = HeaderMap::new();
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
-        let judged = |code| judge(StatusCode::from_u16(code).expect("a code"), &headers);
+        let judged = |code| judge(StatusCode::from_u16(code).expect("a code"), Some(Duration::from_secs(7)));
         assert_eq!(judged(204), Outcome::Done);
         assert_eq!(judged(429), Outcome::Throttled(Some(Duration::from_secs(7)), "HTTP 429".to_owned()));
         assert_eq!(judged(503), Outcome::Throttled(Some(Duration::from_secs(7)), "HTTP 503".to_owned()));

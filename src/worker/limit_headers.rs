@@ -1,22 +1,32 @@
-//! How much more a server lets through, read from the headers of its answer.
+//! How much more a server lets through, and how long it wants to be left alone, read from the headers of its answer.
 //!
-//! There are two families. The IETF draft of rate limit header fields has structured fields: `RateLimit: "a";r=50;t=30` and
+//! There are two families of limits. The IETF draft of rate limit header fields has structured fields: `RateLimit: "a";r=50;t=30` and
 //! `RateLimit-Policy: "a";q=100;w=60`; earlier forms of it had a dictionary, `RateLimit: limit=100, remaining=50, reset=30`. All others
 //! have a header for each number, whose names differ in one word: `X-RateLimit-Remaining`, `RateLimit-Remaining`,
 //! `x-ratelimit-remaining-tokens`, `anthropic-ratelimit-requests-remaining`; with `limit` and `reset` in the place of `remaining`.
+//!
+//! The clients read them too. `clients/limit-headers.json` has what all of them make of each form.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::header::{HeaderMap, HeaderValue};
-use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
+use reqwest::header::HeaderMap;
+use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 
-use super::retry_after::{LONGEST_WAIT, moment};
+use super::header_value::{milliseconds, number};
 use crate::model::node::Units;
 use crate::store::jobs::work::{LIMIT_MOST, LimitReport};
 
 const RATE_LIMIT: &str = "ratelimit";
 const POLICY: &str = "ratelimit-policy";
+const RETRY_AFTER: &str = "retry-after";
+
+/// The same in milliseconds. Where both are there they mean the same.
+const FINER: &str = "retry-after-ms";
+
+/// The longest time that is obeyed. A server that asks for a longer one is asked again after this one.
+const MOST_MS: u64 = 86_400_000;
 
 /// The most reports that a function takes.
 const REPORTS_MOST: usize = 4;
@@ -26,107 +36,179 @@ const REPORTS_MOST: usize = 4;
 pub(super) struct Said {
     /// What is said of each limit, at most [`REPORTS_MOST`]; of equal limits that of which least remains.
     pub(super) reports: Vec<LimitReport>,
-    /// A header that could not be understood, as it came.
-    pub(super) unread: Option<String>,
+    /// How long a request that was refused is to wait.
+    pub(super) wait: Option<Duration>,
+    /// Headers that could not be understood, as they came.
+    pub(super) unread: Vec<String>,
 }
 
 impl Said {
     /// Read the headers of an answer.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let mut said = Self::default();
-        said.structured(headers);
+    pub(super) fn of(headers: &HeaderMap, now: SystemTime) -> Self {
+        let mut reader = Reader::new(headers, now);
+        reader.structured();
+        reader.by_name();
+        let finer = reader.number(FINER, "").map(whole_ms);
+        let wait = reader.milliseconds(RETRY_AFTER).map(whole_ms);
+        let Reader { mut reports, unread, .. } = reader;
+        reports.sort_by_key(rank);
+        reports.truncate(REPORTS_MOST);
+        let used_up = reports.iter().filter(|report| report.remaining == 0).map(|report| report.reset_ms).max();
+        let wait = [finer, wait, used_up].into_iter().flatten().find(|ms| *ms > 0).map(Duration::from_millis);
+        Self { reports, wait, unread }
+    }
+}
+
+/// Of two limits the one counts of which less remains, or, of as much, the one that lasts longer.
+fn rank(report: &LimitReport) -> (u64, Reverse<u64>) {
+    (report.remaining, Reverse(report.reset_ms))
+}
+
+/// The headers of an answer while they are read.
+struct Reader {
+    /// By their names; one that came several times as a list.
+    texts: BTreeMap<String, String>,
+    now_ms: f64,
+    reports: Vec<LimitReport>,
+    unread: Vec<String>,
+}
+
+impl Reader {
+    fn new(headers: &HeaderMap, now: SystemTime) -> Self {
+        let mut texts = BTreeMap::<String, String>::new();
         for (name, value) in headers {
-            let name = name.as_str();
-            let is_of_limit = name.contains("ratelimit") || name.contains("rate-limit");
-            if is_of_limit && name.contains("remaining") {
-                said.by_name(headers, name, value);
+            let (name, value) = (name.as_str(), String::from_utf8_lossy(value.as_bytes()));
+            if is_of_limit(name) || [RETRY_AFTER, FINER].contains(&name) {
+                let text = texts.entry(name.to_owned());
+                text.and_modify(|text| *text = format!("{text}, {value}")).or_insert_with(|| value.into_owned());
             }
         }
-        said
+        let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { texts, now_ms: since_1970.as_secs_f64() * 1_000.0, reports: Vec::new(), unread: Vec::new() }
     }
 
-    /// Keep a report. Limits of a minute and of a day differ in how much they allow; of equal ones the one of which least remains counts, or,
-    /// of as much, the one that lasts longest.
+    /// Keep a report. Limits of a minute and of a day differ in how much they allow.
     fn add(&mut self, report: LimitReport) {
-        let rank = |report: &LimitReport| (report.remaining, std::cmp::Reverse(report.reset_ms));
-        let is_same = |one: &LimitReport| (one.units, one.limit) == (report.units, report.limit);
-        match self.reports.iter().position(is_same) {
-            Some(at) if rank(&report) < rank(&self.reports[at]) => self.reports[at] = report,
-            None if self.reports.len() < REPORTS_MOST => self.reports.push(report),
+        let is_same = |one: &&mut LimitReport| (one.units, one.limit) == (report.units, report.limit);
+        match self.reports.iter_mut().find(is_same) {
+            Some(known) if rank(&report) < rank(known) => *known = report,
+            Some(_) => {}
+            None => self.reports.push(report),
+        }
+    }
+
+    fn cannot_read(&mut self, name: &str) {
+        let text = self.texts[name].trim().chars().take(200).collect::<String>();
+        self.unread.push(format!("{name}: {text}"));
+    }
+
+    /// A header by a parser; `None`: it is not there, or cannot be understood.
+    fn parsed<T>(&mut self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let parsed = parse(self.texts.get(name)?.trim());
+        if parsed.is_none() {
+            self.cannot_read(name);
+        }
+        parsed
+    }
+
+    /// The number before the first of some characters, of which there may be none.
+    fn number(&mut self, name: &str, until: &str) -> Option<f64> {
+        self.parsed(name, |text| number(text.split(|c| until.contains(c)).next()?))
+    }
+
+    /// How many milliseconds from now; less than 0: it is past.
+    fn milliseconds(&mut self, name: &str) -> Option<f64> {
+        let now_ms = self.now_ms;
+        self.parsed(name, |text| milliseconds(text, now_ms))
+    }
+
+    /// The headers of which one word is `remaining`, with those that have `limit` and `reset` there.
+    fn by_name(&mut self) {
+        let names: Vec<String> = self.texts.keys().filter(|name| name.contains("remaining")).cloned().collect();
+        for name in names {
+            let reset = name.replace("remaining", "reset");
+            if !self.texts.contains_key(&reset) {
+                continue; // without it nothing follows from what remains
+            }
+            let (remaining, reset_ms) = (self.number(&name, ""), self.milliseconds(&reset));
+            let (Some(remaining), Some(reset_ms)) = (remaining, reset_ms) else { continue };
+            // `100, 100;w=60` in an earlier form of the draft: the first number is the limit.
+            let limit = self.number(&name.replace("remaining", "limit"), ",;");
+            let units = if name.contains("token") { Units::Cost } else { Units::Job };
+            self.add(report(remaining, reset_ms, limit, units));
+        }
+    }
+
+    /// The structured fields of the draft.
+    fn structured(&mut self) {
+        let quotas = self.quotas();
+        let Some(text) = self.texts.get(RATE_LIMIT) else { return };
+        if let Ok(fields) = Parser::new(text).parse::<Dictionary>()
+            && fields.contains_key("remaining")
+        {
+            return self.dictionary(&fields);
+        }
+        let Some(entries) = self.parsed(RATE_LIMIT, |text| Parser::new(text).parse::<List>().ok()) else { return };
+        let mut is_read = true;
+        for entry in entries {
+            match limit_of(&entry, &quotas) {
+                Ok(Some(report)) => self.add(report),
+                Ok(None) => {}
+                Err(NotUnderstood) => is_read = false,
+            }
+        }
+        if !is_read {
+            self.cannot_read(RATE_LIMIT);
+        }
+    }
+
+    fn dictionary(&mut self, fields: &Dictionary) {
+        let number = |key: &str| match fields.get(key)? {
+            ListEntry::Item(item) => number_of(&item.bare_item),
+            ListEntry::InnerList(_) => None,
+        };
+        match (number("remaining"), number("reset")) {
+            (Some(remaining), Some(reset)) => {
+                self.add(report(remaining, reset * 1_000.0, number("limit"), Units::Job));
+            }
+            _ if fields.contains_key("reset") => self.cannot_read(RATE_LIMIT),
             _ => {}
         }
     }
 
-    fn cannot_read(&mut self, name: &str, value: &HeaderValue) {
-        let value = String::from_utf8_lossy(value.as_bytes()).chars().take(200).collect::<String>();
-        self.unread.get_or_insert_with(|| format!("{name}: {value}"));
-    }
-
-    /// The header of which one word is `remaining`, with those that have `limit` and `reset` there.
-    fn by_name(&mut self, headers: &HeaderMap, name: &str, value: &HeaderValue) {
-        let other = |word: &str| headers.get(name.replace("remaining", word))?.to_str().ok();
-        let Some(reset) = other("reset") else { return }; // without it nothing follows from what remains
-        let Some(reset) = moment(reset.trim()) else {
-            let reset = name.replace("remaining", "reset");
-            return self.cannot_read(&reset.clone(), &headers[reset]);
-        };
-        let Some(remaining) = value.to_str().ok().and_then(amount) else { return self.cannot_read(name, value) };
-        // `100, 100;w=60` in an earlier form of the draft: the first number is the limit.
-        let limit = other("limit").and_then(|text| amount(text.split([',', ';']).next()?));
-        let units = if name.contains("token") { Units::Cost } else { Units::Job };
-        self.add(report(remaining, reset, limit, units));
-    }
-
-    /// The structured fields of the draft.
-    fn structured(&mut self, headers: &HeaderMap) {
-        let policies = quotas(headers);
-        for value in headers.get_all(RATE_LIMIT) {
-            let Some(found) = value.to_str().ok().and_then(|text| limits(text, &policies)) else {
-                self.cannot_read(RATE_LIMIT, value);
-                continue;
+    /// The quota of each policy, and what it counts; no units: neither jobs nor what they cost.
+    fn quotas(&mut self) -> HashMap<String, (f64, Option<Units>)> {
+        let entries = self.parsed(POLICY, |text| Parser::new(text).parse::<List>().ok()).unwrap_or_default();
+        let quota = |entry: ListEntry| {
+            let ListEntry::Item(item) = entry else { return None };
+            let units = match item.params.get("qu").and_then(name_of).as_deref() {
+                None | Some("requests") => Some(Units::Job),
+                Some(unit) => unit.contains("token").then_some(Units::Cost),
             };
-            for one in found {
-                self.add(one);
-            }
-        }
-    }
-}
-
-/// The limits of a structured field; `None`: it cannot be understood.
-fn limits(text: &str, policies: &HashMap<String, (u64, Units)>) -> Option<Vec<LimitReport>> {
-    if let Ok(fields) = Parser::new(text).parse::<Dictionary>()
-        && fields.contains_key("remaining")
-    {
-        let number = |key: &str| match fields.get(key)? {
-            ListEntry::Item(item) => whole(&item.bare_item),
-            ListEntry::InnerList(_) => None,
+            Some((name_of(&item.bare_item)?, (item.params.get("q").and_then(number_of)?, units)))
         };
-        let reset = Duration::from_secs(number("reset")?);
-        return Some(vec![report(number("remaining")?, reset, number("limit"), Units::Job)]);
+        entries.into_iter().filter_map(quota).collect()
     }
-    let mut found = Vec::new();
-    for entry in Parser::new(text).parse::<List>().ok()? {
-        let ListEntry::Item(item) = entry else { return None };
-        let policy = name_of(&item.bare_item).and_then(|name| policies.get(&name));
-        let remaining = of(&item.params, "r")?;
-        let Some(reset) = of(&item.params, "t") else { continue }; // it may be left out
-        let (limit, units) = policy.map_or((None, Units::Job), |(quota, units)| (Some(*quota), *units));
-        found.push(report(remaining, Duration::from_secs(reset), limit, units));
-    }
-    Some(found)
 }
 
-/// The quota of each policy, and what it counts.
-fn quotas(headers: &HeaderMap) -> HashMap<String, (u64, Units)> {
-    let texts = headers.get_all(POLICY).iter().filter_map(|value| value.to_str().ok());
-    let lists = texts.filter_map(|text| Parser::new(text).parse::<List>().ok());
-    let quota = |entry: ListEntry| {
-        let ListEntry::Item(item) = entry else { return None };
-        let unit = item.params.get("qu").and_then(name_of).unwrap_or_default();
-        let units = if unit.contains("token") { Units::Cost } else { Units::Job };
-        Some((name_of(&item.bare_item)?, (of(&item.params, "q")?, units)))
-    };
-    lists.flatten().filter_map(quota).collect()
+fn is_of_limit(name: &str) -> bool {
+    name.contains(RATE_LIMIT) || name.contains("rate-limit")
+}
+
+struct NotUnderstood;
+
+/// The report of a member of the list; `None`: nothing follows from it.
+fn limit_of(
+    entry: &ListEntry,
+    quotas: &HashMap<String, (f64, Option<Units>)>,
+) -> Result<Option<LimitReport>, NotUnderstood> {
+    let ListEntry::Item(item) = entry else { return Err(NotUnderstood) };
+    let remaining = item.params.get("r").and_then(number_of).ok_or(NotUnderstood)?;
+    let Some(reset) = item.params.get("t") else { return Ok(None) }; // it may be left out
+    let reset = number_of(reset).ok_or(NotUnderstood)?;
+    let policy = name_of(&item.bare_item).and_then(|name| quotas.get(&name));
+    let (limit, units) = policy.map_or((None, Some(Units::Job)), |(quota, units)| (Some(*quota), *units));
+    Ok(units.map(|units| report(remaining, reset * 1_000.0, limit, units)))
 }
 
 fn name_of(item: &BareItem) -> Option<String> {
@@ -137,142 +219,107 @@ fn name_of(item: &BareItem) -> Option<String> {
     }
 }
 
-fn whole(item: &BareItem) -> Option<u64> {
+fn number_of(item: &BareItem) -> Option<f64> {
     match item {
-        BareItem::Integer(number) => Some(u64::try_from(i64::from(*number)).unwrap_or(0)),
+        BareItem::Integer(number) => Some(i64::from(*number) as f64),
+        BareItem::Decimal(number) => Some(f64::from(*number)),
         _ => None,
     }
 }
 
-fn of(params: &Parameters, key: &str) -> Option<u64> {
-    params.get(key).and_then(whole)
+fn whole_ms(ms: f64) -> u64 {
+    ms.clamp(0.0, MOST_MS as f64).round() as u64
 }
 
-/// Read how much remains, or the limit. Some servers write `49.0`, or a negative number where more came than may.
-fn amount(text: &str) -> Option<u64> {
-    let number: f64 = text.trim().parse().ok().filter(|number: &f64| number.is_finite())?;
-    Some(number.clamp(0.0, LIMIT_MOST as f64) as u64)
-}
-
-fn report(remaining: u64, reset: Duration, limit: Option<u64>, units: Units) -> LimitReport {
-    let reset_ms = u64::try_from(reset.min(LONGEST_WAIT).as_millis()).unwrap_or(u64::MAX);
-    let limit = limit.filter(|limit| *limit > 0).map(|limit| limit.min(LIMIT_MOST));
-    LimitReport { remaining: remaining.min(LIMIT_MOST), reset_ms, limit, units }
+/// Some servers say that `49.0` remain, or less than none where more came than may.
+fn report(remaining: f64, reset_ms: f64, limit: Option<f64>, units: Units) -> LimitReport {
+    let amount = |number: f64| number.clamp(0.0, LIMIT_MOST as f64) as u64;
+    let limit = limit.map(amount).filter(|limit| *limit > 0);
+    LimitReport { remaining: amount(remaining), reset_ms: whole_ms(reset_ms), limit, units }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use reqwest::header::HeaderName;
+    use reqwest::header::{HeaderName, HeaderValue};
+    use serde::Deserialize;
 
     use super::*;
 
-    fn headers(list: &[(&str, &str)]) -> HeaderMap {
-        let header = |(name, value): &(&str, &str)| {
-            (name.parse::<HeaderName>().expect("a name"), HeaderValue::from_str(value).expect("a value"))
-        };
-        list.iter().map(header).collect()
+    /// The table that the clients read too.
+    #[derive(Deserialize)]
+    struct Table {
+        now_ms: u64,
+        cases: Vec<Case>,
     }
 
-    /// `12/100 job 30000`, for each limit.
-    fn said(list: &[(&str, &str)]) -> Vec<String> {
-        let said = Said::of(&headers(list));
-        assert_eq!(said.unread, None);
-        let shown = |one: &LimitReport| {
-            let limit = one.limit.map_or_else(|| "?".to_owned(), |limit| limit.to_string());
-            format!("{}/{limit} {} {}", one.remaining, one.units, one.reset_ms)
-        };
-        said.reports.iter().map(shown).collect()
-    }
-
-    #[test]
-    fn every_form_of_the_draft_is_read() {
-        assert_eq!(
-            said(&[("ratelimit", "\"default\";r=50;t=30"), ("ratelimit-policy", "\"default\";q=100;w=60")]),
-            ["50/100 job 30000"]
-        );
-        assert_eq!(
-            said(&[
-                ("ratelimit", "burst;r=7;t=1, \"day\";r=5;t=3600, tokens;r=900;t=2"),
-                ("ratelimit-policy", "burst;q=10, \"day\";q=1000;w=86400, tokens;q=9000;qu=\"tokens\""),
-            ]),
-            ["7/10 job 1000", "5/1000 job 3600000", "900/9000 cost 2000"],
-            "each limit by itself"
-        );
-        assert_eq!(said(&[("ratelimit", "limit=100, remaining=50, reset=5")]), ["50/100 job 5000"]);
-        let earlier = [("ratelimit-limit", "100, 100;w=60"), ("ratelimit-remaining", "49"), ("ratelimit-reset", "7")];
-        assert_eq!(said(&earlier), ["49/100 job 7000"]);
-        assert!(said(&[("ratelimit", "\"a\";r=50")]).is_empty(), "no reset: nothing follows");
+    #[derive(Deserialize)]
+    struct Case {
+        name: String,
+        now_ms: Option<u64>,
+        headers: Vec<(String, String)>,
+        #[serde(default)]
+        limits: Vec<(u64, u64, Option<u64>, String)>,
+        wait: Option<u64>,
+        #[serde(default)]
+        unread: Vec<String>,
     }
 
     #[test]
-    fn the_headers_of_well_known_services_are_read() {
-        let openai = [
-            ("x-ratelimit-limit-requests", "60"),
-            ("x-ratelimit-remaining-requests", "59"),
-            ("x-ratelimit-reset-requests", "1s"),
-            ("x-ratelimit-limit-tokens", "150000"),
-            ("x-ratelimit-remaining-tokens", "149984"),
-            ("x-ratelimit-reset-tokens", "6m0s"),
-        ];
-        assert_eq!(said(&openai), ["59/60 job 1000", "149984/150000 cost 360000"]);
-        let within = |list: &[(&str, &str)], least: u64, most: u64| {
-            let reports = Said::of(&headers(list)).reports;
-            assert!((least..=most).contains(&reports[0].reset_ms), "{reports:?}");
-            reports[0].remaining
-        };
-        let at = |seconds: u64| std::time::SystemTime::now() + Duration::from_secs(seconds);
-        let rfc_3339 = jiff::Timestamp::try_from(at(60)).expect("a time").to_string();
-        let anthropic = [
-            ("anthropic-ratelimit-requests-limit", "1000"),
-            ("anthropic-ratelimit-requests-remaining", "999"),
-            ("anthropic-ratelimit-requests-reset", &rfc_3339),
-        ];
-        assert_eq!(within(&anthropic, 58_000, 60_000), 999);
-        let since_1970 = |seconds: u64| at(seconds).duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-        let of = |reset: &str, least, most| {
-            within(&[("x-ratelimit-remaining", "4000"), ("x-ratelimit-reset", reset)], least, most)
-        };
-        of(&since_1970(60).as_secs().to_string(), 58_000, 60_000);
-        of(&since_1970(60).as_millis().to_string(), 58_000, 60_000);
-        of("60", 60_000, 60_000);
-        of("0.25", 250, 250);
-        of(&format!("{}.140", since_1970(60).as_secs()), 58_000, 60_200);
-        of("1700000000.5", 0, 0);
-        of("99999999", 86_400_000, 86_400_000);
-        assert_eq!(said(&[("x-rate-limit-remaining", "-3.0"), ("x-rate-limit-reset", "9")]), ["0/? job 9000"]);
-    }
-
-    #[test]
-    fn what_cannot_be_understood_is_named() {
-        for (list, unread) in [
-            (&[("ratelimit", "\"open")][..], "ratelimit: \"open"),
-            (&[("ratelimit", "(1 2)")], "ratelimit: (1 2)"),
-            (&[("x-ratelimit-remaining", "some"), ("x-ratelimit-reset", "5")], "x-ratelimit-remaining: some"),
-            (&[("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "soon")], "x-ratelimit-reset: soon"),
-        ] {
-            let said = Said::of(&headers(list));
-            assert_eq!((said.reports, said.unread.as_deref()), (Vec::new(), Some(unread)));
+    fn each_form_is_read_as_the_clients_read_it() {
+        let text = std::fs::read_to_string("clients/limit-headers.json").expect("the table");
+        let Table { now_ms, cases } = serde_json::from_str(&text).expect("JSON");
+        assert!(cases.len() >= 60);
+        for case in cases {
+            let header = |(name, value): &(String, String)| {
+                (name.parse::<HeaderName>().expect("a name"), HeaderValue::from_str(value).expect("a value"))
+            };
+            let mut headers = HeaderMap::new();
+            for (name, value) in case.headers.iter().map(header) {
+                headers.append(name, value);
+            }
+            let mut said = Said::of(&headers, UNIX_EPOCH + Duration::from_millis(case.now_ms.unwrap_or(now_ms)));
+            said.unread.sort();
+            let shown = |one: &LimitReport| (one.remaining, one.reset_ms, one.limit, one.units.to_string());
+            let got = (said.reports.iter().map(shown).collect(), said.wait.map(|wait| wait.as_millis() as u64));
+            assert_eq!((got, said.unread), ((case.limits, case.wait), case.unread), "{}", case.name);
         }
-        assert_eq!(Said::of(&headers(&[("x-ratelimit-remaining", "5"), ("content-type", "a/b")])), Said::default());
+    }
+
+    /// A value that a server may send: any bytes, or a damaged one of those that are understood.
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        let times = ["120", "6m0s", "1h2m3.5s", "1700000000", "-0.5", "PT1H", "99999999999999999999s", "1e308", "0"];
+        let dates = ["Wed, 21 Oct 2099 07:28:00 GMT", "2099-10-21T07:28:00.5Z", "\"a\";r=5;t=6, \"b\";r=1"];
+        let good = prop::sample::select([&times[..], &dates[..]].concat());
+        let damaged = (good, any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..3)).prop_map(
+            |(text, at, bytes)| {
+                let (mut text, at) = (text.as_bytes().to_vec(), at.index(text.len()));
+                text.splice(at..(at + 1).min(text.len()), bytes);
+                text
+            },
+        );
+        prop_oneof![1 => prop::collection::vec(any::<u8>(), 0..40), 4 => damaged]
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
         #[test]
-        fn no_header_breaks_anything(
-            values in prop::collection::vec((0_usize..7, prop::collection::vec(any::<u8>(), 0..40)), 0..9)
-        ) {
+        fn no_header_breaks_anything(values in prop::collection::vec((0_usize..10, value()), 0..9)) {
             let names = ["ratelimit", "ratelimit-policy", "ratelimit-remaining", "ratelimit-reset", "x-ratelimit-remaining-tokens",
-                         "x-ratelimit-reset-tokens", "x-ratelimit-limit-tokens"];
+                         "x-ratelimit-reset-tokens", "x-ratelimit-limit-tokens", "retry-after", "retry-after-ms", "x-ratelimit-reset"];
             let mut all = HeaderMap::new();
             for (n, value) in values {
                 if let Ok(value) = HeaderValue::from_bytes(&value) {
                     all.append(names[n], value);
                 }
             }
-            for one in Said::of(&all).reports {
-                prop_assert!(one.remaining <= LIMIT_MOST && one.reset_ms <= 86_400_000);
+            let said = Said::of(&all, SystemTime::now());
+            prop_assert!(said.reports.len() <= REPORTS_MOST);
+            for one in said.reports {
+                prop_assert!(one.remaining <= LIMIT_MOST && one.reset_ms <= MOST_MS);
             }
+            prop_assert!(said.wait.is_none_or(|wait| wait > Duration::ZERO && wait <= Duration::from_millis(MOST_MS)));
         }
     }
 }

@@ -27,10 +27,10 @@ pub(super) struct LimitsTold {
 struct Throttled(Mutex<(u64, Option<Instant>)>);
 
 impl Throttled {
-    /// Count it once more. Replies how often it happened, where the log should say so now.
-    fn count(&self) -> Option<u64> {
+    /// Count it so many times more. Replies how often it happened, where the log should say so now.
+    fn count(&self, times: usize) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.0 += 1;
+        state.0 += times as u64;
         let is_time = state.1.is_none_or(|said| said.elapsed() >= SAID_EVERY);
         is_time.then(|| {
             state.1 = Some(Instant::now());
@@ -51,16 +51,17 @@ impl LimitsTold {
         Reports { list, budget }
     }
 
-    /// A header could not be understood: it is passed over.
-    pub(super) fn unread(&self, header: &str) {
-        if let Some(times) = self.unread.count() {
+    /// Headers could not be understood: they are passed over.
+    pub(super) fn unread(&self, headers: &[String]) {
+        let Some(header) = headers.first() else { return };
+        if let Some(times) = self.unread.count(headers.len()) {
             warn!(header, times, "a header about a limit cannot be understood: it is passed over");
         }
     }
 
     /// No budget of that name is above the bucket of a job: its reports are dropped.
     pub(super) fn misplaced(&self, job: &Job) {
-        if let (Some(budget), Some(times)) = (&self.budget, self.misplaced.count()) {
+        if let (Some(budget), Some(times)) = (&self.budget, self.misplaced.count(1)) {
             let bucket = &job.bucket;
             warn!(%bucket, %budget, times, "no budget of that name is above the bucket: what was told of its limits is dropped");
         }
@@ -74,10 +75,10 @@ mod tests {
     #[test]
     fn the_log_says_it_at_once_and_then_once_a_minute() {
         let counted = Throttled::default();
-        assert_eq!([counted.count(), counted.count(), counted.count()], [Some(1), None, None]);
+        assert_eq!([counted.count(1), counted.count(2), counted.count(1)], [Some(1), None, None]);
         let an_earlier_time = Instant::now().checked_sub(SAID_EVERY);
         counted.0.lock().expect("nobody else has it").1 = an_earlier_time;
-        let expected = an_earlier_time.is_some().then_some(3);
-        assert_eq!(counted.count().filter(|_| an_earlier_time.is_some()), expected);
+        let expected = an_earlier_time.is_some().then_some(4);
+        assert_eq!(counted.count(1).filter(|_| an_earlier_time.is_some()), expected);
     }
 }

@@ -5,13 +5,13 @@
 
 mod exec;
 mod fetch;
+mod header_value;
 mod http;
 mod identity;
 mod job_run;
 mod limit_headers;
 mod limits_told;
 mod print;
-mod retry_after;
 mod webhook;
 
 use std::ops::RangeInclusive;

@@ -200,8 +200,8 @@ const RULES: &[Rule] = &[
     rust(
         "429 and 503 slow a bucket down",
         "src/worker/http.rs",
-        "429 | 503 => Outcome::Throttled(retry_after::wait(headers), said),",
-        "429 => Outcome::Throttled(retry_after::wait(headers), said),",
+        "429 | 503 => Outcome::Throttled(wait, said),",
+        "429 => Outcome::Throttled(wait, said),",
         "worker::http",
     ),
     rust(
@@ -213,10 +213,10 @@ const RULES: &[Rule] = &[
     ),
     rust(
         "no server is left alone for more than a day",
-        "src/worker/retry_after.rs",
-        "(!wait.is_zero()).then_some(wait.min(LONGEST_WAIT))",
-        "(!wait.is_zero()).then_some(wait)",
-        "worker::retry_after",
+        "src/worker/limit_headers.rs",
+        "ms.clamp(0.0, MOST_MS as f64).round() as u64",
+        "ms.max(0.0).round() as u64",
+        "worker::limit_headers",
     ),
     rust(
         "exit code 75 is no failure but a slow-down",

@@ -23,7 +23,7 @@ fn conforms(adapter: &[&str]) {
     script.arg("clients/conformance/run.py").arg(server.url()).args(adapter).env("PYTHONDONTWRITEBYTECODE", "1");
     let (code, out, err) = said(&script.output().expect("it runs"));
     assert_eq!(code, 0, "{out}{err}");
-    assert_eq!(out.lines().filter(|line| line.starts_with("ok ")).count(), 31, "{out}");
+    assert_eq!(out.lines().filter(|line| line.starts_with("ok ")).count(), 32, "{out}");
 }
 
 /// A Python with the stock client of Redis.
@@ -120,7 +120,7 @@ pub fn node_client() -> PathBuf {
         needs::missing("the Node packages of the client", &needs::registry("npm install redis structured-headers"));
     }
     copied(&folder.join("package.json"), b"{\"type\":\"module\"}");
-    for file in ["index.js", "limits.js", "conformance.js"] {
+    for file in ["index.js", "limits.js", "conformance.js", "limits_check.js"] {
         copied(&folder.join(file), &std::fs::read(Path::new("clients/node").join(file)).expect("a file"));
     }
     folder
@@ -132,7 +132,68 @@ fn the_node_client_does_what_a_client_must() {
     conforms(&["node", adapter.to_str().expect("a path")]);
 }
 
+/// What a client says when it has tried the table that the Rust reader of `dripd work` is tried with too.
+fn reads_the_table(command: &mut Command) {
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/limit-headers.json");
+    let (code, out, err) = said(&command.arg(table).output().expect("it runs"));
+    assert!(code == 0 && out.ends_with(" cases\n"), "{out}{err}");
+}
+
+fn the_clients_read_the_headers_of_limits_as_the_table_says() {
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
+    let mut python = Command::new(python_with_redis());
+    python.arg(client.join("limits_check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+    reads_the_table(&mut python);
+    reads_the_table(Command::new("node").arg(node_client().join("limits_check.js")));
+}
+
+/// A program that works on one job, whose answer has headers that nobody understands.
+fn counts_what_it_cannot_read(command: &mut Command, log: &str) {
+    let server = Server::start(&[]);
+    let home = server.home("");
+    let _daemon = Daemon::start(home.path());
+    let (code, out, err) = said(&command.env("REDIS_URL", server.url()).output().expect("it runs"));
+    assert_eq!((code, out.as_str()), (0, "2 unread\n"), "{err}");
+    let line = format!(
+        "{log}a header about a limit cannot be understood: it is passed over (1 times): x-ratelimit-reset: soon\n"
+    );
+    assert_eq!(err, line, "at once, and then once a minute");
+}
+
+fn the_clients_count_and_log_headers_that_they_cannot_read() {
+    let python = r#"
+import os
+from dripd import Drip
+drip = Drip(os.environ["REDIS_URL"])
+def run(job):
+    for _ in range(2): job.limits({"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "soon"})
+    drip.stop()
+drip.push("a", b"x")
+drip.work(run, signals=False)
+print(f"{drip.unread_headers} unread")"#;
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
+    let mut command = Command::new(python_with_redis());
+    command.args(["-c", python]).env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1");
+    counts_what_it_cannot_read(&mut command, "");
+    let node = r"
+import { Drip } from './index.js';
+const drip = new Drip(process.env.REDIS_URL);
+await drip.push('a', 'x');
+await drip.work((job) => {
+  for (let n = 0; n < 2; n += 1) job.limits(new Headers({ 'X-RateLimit-Remaining': '5', 'X-RateLimit-Reset': 'soon' }));
+  drip.stop();
+}, { signals: false });
+await drip.close();
+console.log(`${drip.unreadHeaders} unread`);
+";
+    let program = node_client().join("unread.js");
+    std::fs::write(&program, node).expect("written");
+    counts_what_it_cannot_read(Command::new("node").arg(program), "dripd: ");
+}
+
 tests! {
+    the_clients_count_and_log_headers_that_they_cannot_read,
+    the_clients_read_the_headers_of_limits_as_the_table_says,
     the_python_client_does_what_a_client_must,
     the_python_client_finds_the_partitions_of_buckets_and_works_in_all_of_them,
     the_node_client_finds_the_partitions_of_buckets_and_works_in_all_of_them,

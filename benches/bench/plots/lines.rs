@@ -1,8 +1,8 @@
 //! Plots with lines: a mark on the axis where the points are, and the name of each line at its end.
 
 use super::super::report::Point;
-use super::Axis;
-use super::paper::{Paper, Scale, Side, WIDTH, plain};
+use super::paper::{Paper, Scale, Side, WIDTH};
+use super::{Axis, plain};
 
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 84.0;

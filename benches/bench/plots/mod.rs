@@ -53,3 +53,12 @@ pub(super) fn draw(points: &[Point], compared: &[Compared], directory: &Path) ->
     save("spacing", rows::spacing(points))?;
     save("peers", rows::peers(compared))
 }
+
+/// A number on an axis: whole where it is, its thousands apart, and no digit more than it has.
+fn plain(value: f64) -> String {
+    if value >= 100.0 {
+        return super::report::figure(value);
+    }
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -169,12 +169,3 @@ impl Scale {
         (0..=10).map(|n| from + f64::from(n) * step).filter(|value| *value <= to * 1.001).collect()
     }
 }
-
-/// A number on an axis: whole where it is, its thousands apart, and no digit more than it has.
-pub(super) fn plain(value: f64) -> String {
-    if value >= 100.0 {
-        return super::super::report::figure(value);
-    }
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}

@@ -1,7 +1,8 @@
 //! Plots with a row for each load or tool, and its figures beside its name.
 
 use super::super::report::{Compared, Point, figure};
-use super::paper::{MARGIN, Paper, Scale, Side, WIDTH, plain};
+use super::paper::{MARGIN, Paper, Scale, Side, WIDTH};
+use super::plain;
 
 const ROW: f64 = 26.0;
 

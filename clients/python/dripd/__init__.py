@@ -64,7 +64,8 @@ class RetryIn(Exception):
 
 
 class Throttled(Exception):
-    """Raised by your work: the other side said that it is too fast (429). The bucket slows down, or the budget that is named."""
+    """Raised by your work: the other side said that it is too fast (429). The bucket slows down, or the budget that is named. Without a time
+    it is the one that `Job.limits` has read."""
 
     def __init__(self, retry_after_ms: int = 0, budget: str | None = None, reason: str = "throttled") -> None:
         super().__init__(reason)
@@ -104,6 +105,8 @@ class Job:
     headers: Mapping[str, str]  # `traceparent`, where the producer sent one
     lost: threading.Event = field(compare=False)  # set when the lease was lost: stop, somebody else may have it
     told: list[str | int] = field(compare=False, default_factory=list)  # what `limits` was given, as arguments
+    waits_ms: list[int] = field(compare=False, default_factory=list)  # how long a refused caller is to wait, as `limits` has read
+    unread: limits.Unread = field(compare=False, default_factory=limits.Unread)
 
     @property
     def traceparent(self) -> str | None:
@@ -111,8 +114,11 @@ class Job:
 
     def limits(self, headers: Mapping[str, str], budget: str | None = None) -> None:
         """Tell dripd what the headers of an API's answer say about its limits (x-ratelimit-remaining and such). They are about this bucket,
-        or the budget that is named."""
-        self.told[:] = [part for limit in limits.read(headers) for part in limit.args(budget)]
+        or the budget that is named. What cannot be understood is logged once a minute, and counted (Drip.unread_headers)."""
+        answer = limits.read(headers)
+        self.told[:] = [part for limit in answer.limits for part in limit.args(budget)]
+        self.waits_ms[:] = [answer.wait_ms]
+        self.unread.add(answer.unread)
 
 
 def _bytes(job: bytes | str) -> bytes:
@@ -124,9 +130,15 @@ class Drip:
 
     def __init__(self, url: str = "redis://127.0.0.1:7379", prefix: str = "drip", partitions: int = 1, partition_by: int | None = None) -> None:
         self.prefix, self.partitions, self.partition_by = prefix, partitions, partition_by
+        self._unread = limits.Unread()
         # A push whose outcome is not known is not repeated; what a worker says may be.
         self._once: Any = Redis.from_url(url, retry=Retry(NoBackoff(), 0))
         self._again: Any = Redis.from_url(url, retry=Retry(ExponentialBackoff(cap=1, base=0.05), 20))
+
+    @property
+    def unread_headers(self) -> int:
+        """How many headers that `Job.limits` was given could not be understood."""
+        return self._unread.count
 
     def _key(self, word: str, partition: int, name: str = "") -> str:
         tag = [f"{{{partition}}}"] if self.partitions > 1 else []
@@ -192,7 +204,7 @@ class Drip:
         told = self._told
         ended: list[BaseException | None] = []
         try:
-            job = _job(entry, fields)
+            job = _job(entry, fields, self._unread)
         except Exception as why:  # an entry that is none: dripd buries it
             return self._fail(stream, entry, "REASON", f"no job: {why!r}")
 
@@ -216,6 +228,8 @@ class Drip:
                     return self._fail(stream, entry, "RETRY_IN", 0, "KEEP", "REASON", "worker stopped")
                 if not self._again.xclaim(stream, "workers", name, 0, [entry], justid=True):
                     job.lost.set()
+        if isinstance(ended[0], Throttled) and ended[0].retry_after_ms <= 0:
+            ended[0].retry_after_ms = sum(job.waits_ms)
         try:
             self._say(stream, entry, ended[0], job.told)
         except ResponseError as why:  # no such budget is above the bucket: say it without what was told
@@ -240,8 +254,8 @@ class Drip:
         self._again.fcall("drip_fail", 1, stream, entry, *args)
 
 
-def _job(entry: str, fields: Mapping[bytes, bytes]) -> Job:
+def _job(entry: str, fields: Mapping[bytes, bytes], unread: limits.Unread) -> Job:
     bucket, first = fields[b"bucket"], fields.get(b"id", entry.encode()).decode()
     headers = {key[2:].decode(): value.decode() for key, value in fields.items() if key.startswith(b"h:")}
     identity = f"{first}-{hashlib.sha256(bucket).hexdigest()[:16]}"
-    return Job(bucket.decode(), fields[b"job"], int(fields[b"attempt"]), identity, entry, headers, threading.Event())
+    return Job(bucket.decode(), fields[b"job"], int(fields[b"attempt"]), identity, entry, headers, threading.Event(), unread=unread)

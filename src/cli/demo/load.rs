@@ -13,7 +13,7 @@ use super::stage::Stage;
 use crate::cli::{Exit, Failure};
 use crate::model::bucket::BucketName;
 use crate::model::route::Route;
-use crate::store::change::SlowDown;
+use crate::store::change::{NodeChange, SlowDown};
 use crate::store::jobs::work::Reports;
 use crate::store::jobs::work::{Fail, Throttled};
 use crate::store::{Address, Layout, Partition, Store, StoreError};
@@ -71,8 +71,9 @@ impl Load {
     /// Let nothing leave under a budget any more, so that what is under way arrives and the rest waits.
     pub(super) async fn close(&mut self, budget: Option<&Bucket>) -> Result<(), StoreError> {
         let Some(budget) = budget else { return Ok(()) };
-        let (node, ms, by) = (format!("{{{}}}", budget.name.as_str()), Some(CLOSED_FOR_MS), "demo".to_owned());
-        let closed = SlowDown { node, within: None, ms, by, user: String::new(), reason: None };
+        let (node, by) = (format!("{{{}}}", budget.name.as_str()), "demo".to_owned());
+        let what = SlowDown { ms: Some(CLOSED_FOR_MS) };
+        let closed = NodeChange { node, within: None, what, by, user: String::new(), reason: None };
         self.store.slow(&closed).await.map(drop)
     }
 

@@ -10,7 +10,7 @@ use crate::store::client::Store;
 use crate::store::connection::{StoreError, Text};
 use crate::store::jobs::work::LimitReport;
 use crate::store::partitions::Partitions;
-use crate::store::reply::given;
+use crate::store::reply::{Reply, given};
 
 /// A value that a key is set to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,17 +72,17 @@ pub struct Other {
     pub till: Option<String>,
 }
 
-/// A slow-down that somebody asks for.
+/// A change of what holds one bucket or budget: a slow-down, or a told limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SlowDown {
+pub struct NodeChange<W> {
     /// The bucket, or, in braces, the budget.
     pub node: String,
-    /// A budget above the bucket that is slowed down in its place.
+    /// A budget above the bucket that is changed in its place.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
-    /// For how long; none: it goes on now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ms: Option<u64>,
+    /// What is changed.
+    #[serde(flatten)]
+    pub what: W,
     /// Who asks for it: user@host.
     pub by: String,
     /// Who Redis says the caller is.
@@ -92,25 +92,16 @@ pub struct SlowDown {
     pub reason: Option<String>,
 }
 
-/// How much more the other side lets through, as an operator says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TellLimit {
-    /// The bucket, or, in braces, the budget.
-    pub node: String,
-    /// A budget above the bucket that it is about in its place.
-    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
-    pub within: Option<String>,
-    /// What it lets through; none: forget what was told.
-    #[serde(flatten)]
-    pub report: Option<LimitReport>,
-    /// Who says so: user@host.
-    pub by: String,
-    /// Who Redis says the caller is.
-    pub user: String,
-    /// Why.
+/// A slow-down that somebody asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SlowDown {
+    /// For how long; none: it goes on now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub ms: Option<u64>,
 }
+
+/// How much more the other side lets through; none: forget what was told.
+pub type TellLimit = Option<LimitReport>;
 
 /// The outcome of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +170,7 @@ impl Partitions {
     /// # Errors
     ///
     /// [`StoreError::Refused`] with `BADARG` where there is no such budget, or not above the bucket.
-    pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
+    pub async fn slow(&mut self, slow_down: &NodeChange<SlowDown>) -> Result<Duration, StoreError> {
         self.of_stored(&slow_down.node).slow(slow_down).await
     }
 
@@ -189,7 +180,7 @@ impl Partitions {
     /// # Errors
     ///
     /// As [`Self::slow`].
-    pub async fn tell_limit(&mut self, tell: &TellLimit) -> Result<bool, StoreError> {
+    pub async fn tell_limit(&mut self, tell: &NodeChange<TellLimit>) -> Result<bool, StoreError> {
         self.of_stored(&tell.node).tell_limit(tell).await
     }
 
@@ -293,9 +284,8 @@ impl Store {
     /// # Errors
     ///
     /// As [`Partitions::slow`].
-    pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
-        let json = serde_json::to_string(slow_down).expect("a slow-down is text and numbers");
-        let reply = self.call_function("drip__slow_node", &[self.keys().policy()], ("", json)).await?;
+    pub async fn slow(&mut self, slow_down: &NodeChange<SlowDown>) -> Result<Duration, StoreError> {
+        let reply = self.change_node("drip__slow_node", slow_down).await?;
         let (ms, _): (u64, u64) = reply.decode()?;
         Ok(Duration::from_millis(ms))
     }
@@ -305,10 +295,18 @@ impl Store {
     /// # Errors
     ///
     /// As there.
-    pub async fn tell_limit(&mut self, tell: &TellLimit) -> Result<bool, StoreError> {
-        let json = serde_json::to_string(tell).expect("a report is text and numbers");
-        let reply = self.call_function("drip__told_node", &[self.keys().policy()], ("", json)).await?;
+    pub async fn tell_limit(&mut self, tell: &NodeChange<TellLimit>) -> Result<bool, StoreError> {
+        let reply = self.change_node("drip__told_node", tell).await?;
         reply.decode_with(|n: i64| Some(n == 1))
+    }
+
+    async fn change_node<W: Serialize>(
+        &mut self,
+        name: &'static str,
+        change: &NodeChange<W>,
+    ) -> Result<Reply, StoreError> {
+        let json = serde_json::to_string(change).expect("a change is text and numbers");
+        self.call_function(name, &[self.keys().policy()], ("", json)).await
     }
 
     /// All pages of a count: buckets, ready jobs, jobs with workers.

@@ -270,3 +270,84 @@ fn what_is_wrong_with_a_report_is_said_and_changes_nothing() {
     assert!(case.keys().iter().all(|key| key != "told"));
     ack_at(&mut case, T0, &[entry]);
 }
+
+#[test]
+fn a_job_that_is_given_back_is_charged_once_and_one_that_failed_each_time() {
+    for (policy, told) in [("", &["3", "60000"][..]), ("", &["3", "60000", "UNITS", "cost"]), (TREE, &[])] {
+        let mut case = if policy.is_empty() { Case::with("[defaults]\nrate = '10/s'\n") } else { Case::with(policy) };
+        let (bucket, told) =
+            if policy.is_empty() { ("a", told) } else { ("a1", &["3", "3000", "IN", "api", "LIMIT", "9"][..]) };
+        told_at(&mut case, T0, bucket, told);
+        case.push_at(T0, bucket, &jobs(50));
+        run(&mut case, T0, at(2, 500));
+        let taken = case.take("ready", 10);
+        assert_eq!(taken.len(), 3, "all that was told: {told:?}");
+        assert_eq!(fail_at(&mut case, at(2, 500), &taken[0], &["RETRY_IN", "0", "KEEP"]), 1);
+        assert_eq!(fail_at(&mut case, at(2, 500), &taken[0], &["RETRY_IN", "0", "KEEP"]), 0, "it is said once more");
+        run(&mut case, at(2, 500), at(2, 999));
+        let again = case.take("ready", 10);
+        assert_eq!(again.len(), 1, "it leaves again, and no other one does: {told:?}");
+        assert_eq!(fail_at(&mut case, at(2, 999), &again[0], &["RETRY_IN", "0"]), 1);
+        run(&mut case, at(2, 999), at(3, 0) - 1);
+        assert_eq!(case.take("ready", 10).len(), 0, "the other side has counted one that failed: {told:?}");
+    }
+}
+
+#[test]
+fn a_job_that_was_in_no_figure_gives_nothing_back() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\nroute = 'one'\n");
+    case.push_at(T0, "a", &jobs(20));
+    run(&mut case, T0, T0);
+    let entry = case.take("ready:one", 1).remove(0);
+    let node = serde_json::json!({ "node": "a", "remaining": 0, "reset_ms": 5_000 }).to_string();
+    case.configure("[defaults]\nrate = '10/s'\nroute = 'two'\n");
+    assert_eq!(case.fcall::<i64>("drip__told_node", &["policy"], &[at(0, 10).to_string(), node]), 1);
+    let args = [at(0, 20).to_string(), entry.id, "RETRY_IN".to_owned(), "0".to_owned(), "KEEP".to_owned()];
+    assert_eq!(case.fcall::<i64>("drip__fail", &["ready:one"], &args), 1);
+    run(&mut case, at(0, 20), at(4, 900));
+    assert_eq!(case.stream("ready:one").len() + case.stream("ready:two").len(), 0, "nothing is left, it was told");
+}
+
+#[test]
+fn what_a_job_really_cost_moves_what_is_left() {
+    for function in ["drip__ack", "drip__adjust"] {
+        for budget in [false, true] {
+            let mut case = Case::with(if budget { TREE } else { "[defaults]\nrate = '100/s'\n" });
+            let (bucket, within) = if budget { ("a1", &["IN", "api"][..]) } else { ("a", &[][..]) };
+            told_at(&mut case, T0, bucket, &[&["10", "5000", "UNITS", "cost", "LIMIT", "100"], within].concat());
+            for cost in ["8", "4", "4"] {
+                case.submit_at(T0, bucket, "x", &["COST", cost]);
+            }
+            run(&mut case, T0, at(4, 500));
+            let entry = case.take("ready", 10).remove(0);
+            assert_eq!(left(&mut case, bucket).len(), 1, "two are left, and four are needed");
+            let more = if function == "drip__ack" { &["COST", "3"][..] } else { &["-5"] };
+            let args = [at(4, 500).to_string(), entry.id].into_iter().chain(more.iter().map(|word| (*word).to_owned()));
+            assert_eq!(case.fcall::<i64>(function, &["ready"], &args.collect::<Vec<_>>()), 1);
+            audit(&mut case);
+            run(&mut case, at(4, 500), at(4, 999));
+            let others = case.take("ready", 10);
+            assert_eq!(others.len(), 1, "seven are left, and then three: {function} {budget}");
+            let args = [at(4, 999).to_string(), others[0].id.clone(), "+50".to_owned()];
+            assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+            run(&mut case, at(4, 999), at(5, 0) - 1);
+            assert_eq!(case.take("ready", 10).len(), 0, "what costs more than is left is not forgiven");
+        }
+    }
+}
+
+#[test]
+fn where_nothing_is_left_of_a_day_a_shorter_limit_without_a_name_changes_nothing() {
+    let day = &["0", "80000000"][..];
+    for reports in [[day, &["0", "2000"]], [&["0", "2000"], day], [day, &["7", "2000"]], [&["7", "2000"], day]] {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+        for how in reports {
+            told_at(&mut case, T0, "a", how);
+        }
+        case.push_at(T0, "a", &jobs(20));
+        run(&mut case, T0, at(79_999, 0));
+        assert_eq!(left(&mut case, "a"), [0; 0], "{reports:?}");
+        run(&mut case, at(79_999, 0), at(80_001, 0));
+        assert_eq!(left(&mut case, "a")[0], 80_000 * S, "{reports:?}");
+    }
+}

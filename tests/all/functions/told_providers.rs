@@ -7,6 +7,12 @@ use crate::rig::{Case, Entry, MS, S, T0};
 
 use super::flow::audit;
 
+#[path = "../../../benches/bench/plots/paper.rs"]
+#[allow(dead_code, clippy::duplicate_mod)] // what the plots of the bench use, where it is a module too
+mod paper;
+
+use paper::{Paper, Scale, Side, WIDTH};
+
 const SECONDS: u64 = 180;
 
 /// How a provider counts. All of them let through `limit` in `period`.
@@ -36,6 +42,8 @@ struct State {
     tokens: Option<(f64, u64)>,
     accepted: u64,
     refused: u64,
+    /// The calls of each second that were let through, and those that were refused.
+    calls: Vec<[u64; 2]>,
 }
 
 /// An answer: whether it was let through, how many more are, and when that resets.
@@ -79,6 +87,9 @@ impl Provider {
             }
         };
         *(if is_ok { &mut state.accepted } else { &mut state.refused }) += 1;
+        let second = ((now - T0) / S) as usize;
+        state.calls.resize(state.calls.len().max(second + 1), [0, 0]);
+        state.calls[second][usize::from(!is_ok)] += 1;
         Answer { is_ok, remaining, reset }
     }
 }
@@ -108,7 +119,7 @@ struct Outcome {
 
 /// Workers without dripd: each calls as fast as it can, and after a refusal waits for a second, twice as long after each further one, up to a
 /// minute, with jitter.
-fn simulate_naive(provider: Provider, world: World) -> Outcome {
+fn simulate_naive(provider: Provider, world: World) -> State {
     let mut random = fastrand::Rng::with_seed(7);
     let mut state = State::default();
     let mut calls: BTreeMap<(u64, usize), u32> = (0..world.workers).map(|n| ((T0, n), 0)).collect();
@@ -118,7 +129,7 @@ fn simulate_naive(provider: Provider, world: World) -> Outcome {
         let (wait, refused) = if answer.is_ok { (0, 0) } else { (wait / 2 + random.u64(0..=wait / 2), refused + 1) };
         calls.insert((now + world.latency + wait, n), refused);
     }
-    outcome(provider, &state)
+    state
 }
 
 fn outcome(provider: Provider, state: &State) -> Outcome {
@@ -127,7 +138,7 @@ fn outcome(provider: Provider, state: &State) -> Outcome {
 }
 
 /// Let workers empty a bucket that is always full and has ten times the rate of the provider.
-fn simulate(told: &str, provider: Provider, world: World) -> Outcome {
+fn simulate(told: &str, provider: Provider, world: World) -> State {
     let rate = provider.limit * 10 * S / provider.period;
     let mut case = Case::with(&format!(
         "[defaults]\nrate = '{rate}/s'\ncapacity = 100000\ntold = '{told}'\n[limits]\nready_window = '250ms'\n"
@@ -185,13 +196,9 @@ fn simulate(told: &str, provider: Provider, world: World) -> Outcome {
         now = events.into_iter().flatten().min().expect("the end is one").max(now);
     }
     audit(&mut case);
-    let outcome = outcome(provider, &state);
-    println!(
-        "{told} {provider:?} {world:?}: {:.1} % used, {:.2} % refused",
-        outcome.used * 100.0,
-        outcome.refused * 100.0
-    );
-    outcome
+    let Outcome { used, refused } = outcome(provider, &state);
+    println!("{told} {provider:?} {world:?}: {:.1} % used, {:.2} % refused", used * 100.0, refused * 100.0);
+    state
 }
 
 fn worlds() -> Vec<(Provider, World)> {
@@ -213,7 +220,7 @@ fn worlds() -> Vec<(Provider, World)> {
 #[test]
 fn what_is_spread_uses_what_is_allowed_and_is_hardly_refused() {
     for (provider, world) in worlds() {
-        let outcome = simulate("spread", provider, world);
+        let outcome = outcome(provider, &simulate("spread", provider, world));
         assert!(outcome.used >= 0.95 && outcome.refused < 0.01, "{provider:?} {world:?}: {outcome:?}");
     }
 }
@@ -221,42 +228,111 @@ fn what_is_spread_uses_what_is_allowed_and_is_hardly_refused() {
 #[test]
 fn what_stops_at_nothing_left_is_seldom_refused() {
     for (provider, world) in worlds() {
-        let outcome = simulate("stop", provider, world);
+        let outcome = outcome(provider, &simulate("stop", provider, world));
         assert!(outcome.refused < 0.05, "{provider:?} {world:?}: {outcome:?}");
     }
 }
 
 const PAGE: &str = "docs/told-limits.md";
+const PICTURE: &str = "docs/told-limits.svg";
 
-/// The table of the page: dripd and workers without it at the same providers. It is written where `DRIPD_BLESS` is set.
+const SPREAD: &str = "`\"spread\"`";
+const STOP: &str = "`\"stop\"`";
+const NAIVE: &str = "20 workers that back off";
+
+/// A page or a picture that this test makes: it must be so, or is written where `DRIPD_BLESS` is set.
+fn is_made(path: &str, wanted: &str) {
+    if std::env::var_os("DRIPD_BLESS").is_some() {
+        std::fs::write(path, wanted).expect("written");
+    } else {
+        let there = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(there == wanted, "{path} is not what was found: run this test with DRIPD_BLESS=1");
+    }
+}
+
+/// The table and the picture of the page: dripd and workers without it at the same providers.
 #[test]
 fn the_page_says_how_much_is_used_and_refused_beside_workers_that_back_off() {
     let percent = |part: f64| if part < 0.0005 { "0 %".to_owned() } else { format!("{:.1} %", part * 100.0) };
     let mut table = String::from("| an API with | | used | refused |\n|---|---|---|---|\n");
-    let mut rows = Vec::new();
+    let (mut rows, mut seconds) = (Vec::new(), Vec::new());
     for (kind, says) in
         [(Kind::Fixed, "fixed windows"), (Kind::Sliding, "sliding windows"), (Kind::Tokens, "a bucket of tokens")]
     {
         let (provider, world) = (Provider { kind, limit: 600, period: 60 * S }, PLAIN);
-        for (who, outcome) in [
-            ("`\"spread\"`", simulate("spread", provider, world)),
-            ("`\"stop\"`", simulate("stop", provider, world)),
-            ("20 workers that back off", simulate_naive(provider, world)),
+        for (who, state) in [
+            (SPREAD, simulate("spread", provider, world)),
+            (STOP, simulate("stop", provider, world)),
+            (NAIVE, simulate_naive(provider, world)),
         ] {
+            let outcome = outcome(provider, &state);
             let (used, refused) = (percent(outcome.used.min(1.0)), percent(outcome.refused));
             table += &format!("| {says} | {who} | {used} | {refused} |\n");
             rows.push((who, outcome));
+            if kind == Kind::Fixed {
+                let mut calls = state.calls;
+                calls.resize(SECONDS as usize, [0, 0]); // and no call that came later
+                seconds.push((who, calls));
+            }
         }
     }
     let page = std::fs::read_to_string(PAGE).expect("the page");
     let (before, rest) = page.split_once("<!-- told -->\n").expect("the mark");
-    let (shown, after) = rest.split_once("<!-- end -->").expect("its end");
-    if std::env::var_os("DRIPD_BLESS").is_some() {
-        std::fs::write(PAGE, format!("{before}<!-- told -->\n{table}<!-- end -->{after}")).expect("the page");
-    } else {
-        assert_eq!(shown, table, "{PAGE}: run this test with DRIPD_BLESS=1");
+    let (_, after) = rest.split_once("<!-- end -->").expect("its end");
+    let picture = "![Calls a second at an API with fixed windows](told-limits.svg)\n\n";
+    is_made(PAGE, &format!("{before}<!-- told -->\n{picture}{table}<!-- end -->{after}"));
+    is_made(PICTURE, &drawn(&seconds));
+    let refused = |wanted: &'static str| rows.iter().filter(move |(who, _)| *who == wanted).map(|(_, one)| one.refused);
+    assert!(refused(SPREAD).all(|part| part < 0.01) && refused(NAIVE).all(|part| part > 0.01), "{rows:?}");
+}
+
+/// The calls of each second, a row for each who called.
+fn drawn(rows: &[(&str, Vec<[u64; 2]>)]) -> String {
+    const ROW: f64 = 96.0;
+    let title = "Calls a second at an API that lets 600 a minute through";
+    let subtitle = "Its windows begin at each full minute; the bucket has a rate of 100/s and is never empty. Solid: let through; \
+                    dotted: refused; dashed: what is allowed on average.";
+    let (mut paper, top) = Paper::new(title, subtitle, 98.0 + (ROW + 30.0) * rows.len() as f64);
+    let time = Scale { values: (0.0, SECONDS as f64), places: (64.0, WIDTH - 24.0), log: false };
+    let mut y = top;
+    for (who, calls) in rows {
+        let rate = Scale { values: (0.0, 120.0), places: (y + 20.0 + ROW, y + 20.0), log: false };
+        let (is_mine, left, right) = (*who != NAIVE, time.places.0, time.places.1);
+        paper.text(
+            (left, y + 14.0),
+            Side::Left,
+            if is_mine { "mine-name" } else { "name" },
+            &who.replace("`\"", "told = \"").replace('`', ""),
+        );
+        for n in [0.0, 50.0, 100.0] {
+            paper.line((left, rate.at(n)), (right, rate.at(n)), if n == 0.0 { "axis" } else { "grid" });
+            paper.text((left - 6.0, rate.at(n) + 4.0), Side::Right, "", &format!("{n}/s"));
+        }
+        paper.line((left, rate.at(10.0)), (right, rate.at(10.0)), "axis p99");
+        let class = if is_mine { "mine" } else { "beside" };
+        paper.path(&steps(calls.iter().map(|[ok, _]| *ok), &time, &rate), class);
+        if calls.iter().any(|[_, refused]| *refused > 0) {
+            paper.path(&steps(calls.iter().map(|[_, refused]| *refused), &time, &rate), "beside p999");
+        }
+        y += ROW + 30.0;
     }
-    let refused =
-        |wanted: &'static str| rows.iter().filter(move |(who, _)| who.contains(wanted)).map(|(_, one)| one.refused);
-    assert!(refused("spread").all(|part| part < 0.01) && refused("back off").all(|part| part > 0.01), "{rows:?}");
+    for second in (0..=SECONDS).step_by(60) {
+        paper.text((time.at(second as f64), y + 10.0), Side::Middle, "", &format!("{second} s"));
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    paper.save(file.path()).expect("written");
+    std::fs::read_to_string(file.path()).expect("a picture")
+}
+
+/// A line that goes on level for a second each.
+fn steps(values: impl Iterator<Item = u64>, time: &Scale, rate: &Scale) -> Vec<(f64, f64)> {
+    let mut places: Vec<(f64, f64)> = Vec::new();
+    for (second, value) in values.enumerate() {
+        let (from, to, y) = (time.at(second as f64), time.at(second as f64 + 1.0), rate.at(value as f64));
+        match places.last_mut() {
+            Some(last) if (last.1 - y).abs() < f64::EPSILON => last.0 = to,
+            _ => places.extend([(from, y), (to, y)]),
+        }
+    }
+    places
 }

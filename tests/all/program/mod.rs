@@ -47,6 +47,7 @@ mod status;
 mod stop;
 mod submit;
 mod terminal;
+mod told;
 mod top;
 mod top_screen;
 mod tree;

@@ -13,6 +13,7 @@ mod recipe;
 mod refusals;
 mod rights;
 mod sharing;
+mod told;
 
 /// How many partitions the systems of these tests have, unless they say otherwise.
 const PARTITIONS: u8 = 8;

@@ -1,7 +1,7 @@
--- needs: base, context, context.memory, limits.constraint_store, limits.constraints, pace.paid, pace.quota,
+-- needs: base, context, context.memory, limits.constraint_store, limits.constraints, pace.paid,
 --   queue.rejected, queue.retries, state, state.bucket, state.waiting, tree.budget
--- Adjust: a worker reports the real cost of a job that it holds. The dues, finish tags and quotas that the job was
--- charged to move by the difference.
+-- Adjust: a worker reports the real cost of a job that it holds. The dues, finish tags, quotas and told limits that
+-- the job was charged to move by the difference.
 --
 -- <prefix>:adjusted is sorted by time and has the entries that were adjusted, "<route> <entry id>": an entry is
 -- adjusted only once.
@@ -78,7 +78,7 @@ do
         local due = by_rate(ctx, b.constraint, b.p, b.due)
         b.due = charge(ctx, b.constraint, b.p, moved(ctx, b.constraint, b.p, due, units, left_us, charged), b.due)
       end
-      if b.p.quotas and b.constraint.windows then quota.adjust(b.constraint.windows, b.p.quotas, left_us, units) end
+      constraints.adjust(ctx, b.constraint, b.p, left_us, units)
       budget.constraint_changed(ctx, b)
       constraints.hold_budget(ctx, b, b.p)
       budget.reconcile(ctx, b.id)
@@ -99,7 +99,7 @@ do
     local p, constraint = s.p, without_over(ctx, constraints.ensure(ctx, name, s.p))
     s.constraint = constraint
     if p.parent and not p.refused then of_budgets(ctx, s, units, left_us, charged) end
-    if p.quotas and constraint.windows then quota.adjust(constraint.windows, p.quotas, left_us, units) end
+    constraints.adjust(ctx, constraint, p, left_us, units)
     -- A bucket that a quota or a slow-down holds waits until that ends, whatever its job cost. A cooling bucket whose
     -- due has passed has no known due.
     local pace = constraint.pace or s.due

@@ -1,5 +1,6 @@
--- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report, jobs.release,
---   jobs.throttle, policy.record, queue.dead_entry, queue.envelope, queue.ids, queue.retries, state
+-- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report,
+--   jobs.node_change, jobs.release, jobs.throttle, policy.record, queue.dead_entry, queue.envelope, queue.ids,
+--   queue.retries, state
 -- Dispatched jobs: ack, adjust and fail; and taking a job back, which the reaper does too.
 
 local jobs = {}
@@ -139,12 +140,13 @@ do
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
-  -- finish: an entry is finished: free its slots, acknowledge and delete it.
+  -- finish: an entry is finished: free its slots, acknowledge and delete it. Replies the nodes whose slots it held.
   local function finish(ctx, stream, route_name, id)
-    release.entry(ctx, route_name, id)
+    local nodes = release.entry(ctx, route_name, id)
     adjust.done(ctx.k, route_name, { id })
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
+    return nodes
   end
 
   -- the fields that dead_entry writes
@@ -178,7 +180,7 @@ do
   -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
   -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count as an attempt, the first 20
   --        times; `first_us` is its time in the retry set, instead of now + the delay
-  -- Replies 1 (retry) or 2 (dead), or an error having changed nothing.
+  -- Replies 1 (retry; `how.freed` gets the nodes whose slots it held) or 2 (dead), or an error having changed nothing.
   function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
     if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
     local name, attempt, kept = fields.bucket, integer(fields.attempt or '1'), integer(fields.kept or '0')
@@ -196,7 +198,7 @@ do
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
     if ctx.magic and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
-    finish(ctx, stream, route_name, id)
+    how.freed = finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if how.first_us then count(ctx, 'throttled', 1) end
     if earlier and ends < state.first_due(ctx) then ctx.earlier = true end
@@ -253,7 +255,7 @@ do
   -- and an error having changed nothing; nil for an entry that is no job.
   local function slow_down(ctx, fields, worker, how)
     if not jobs.is_job(fields) then return nil end
-    local id, err = throttle.node_of(ctx, fields.bucket, how.budget)
+    local id, err = node_change.node_of(ctx, fields.bucket, how.budget)
     if err then return nil, err end
     how.by = 'worker ' .. worker
     local begun = throttle.incident(ctx, id, integer(fields.at_us or '') or ctx.now, how)
@@ -300,7 +302,8 @@ do
       memory.distrust(ctx.memory) -- what was noted in memory is not written
       return outcome
     end
-    if slowed then throttle.reconcile(ctx, slowed) else state.flush(ctx) end
+    if slowed then node_change.reconcile(ctx, slowed) else state.flush(ctx) end
+    if how.keep and outcome == 1 and not slowed then limit_report.give_back(ctx, how.freed, fields) end
     if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or ''), route_name) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome

@@ -1,11 +1,11 @@
--- needs: base, base.keys, base.names, context, jobs.throttle, limits.constraint_store, limits.constraints,
---   limits.slots, pace.told, policy.chain, policy.forward, policy.record, tree.budget
+-- needs: base, base.keys, base.names, context, jobs.node_change, limits.constraints, limits.slots, pace.told,
+--   policy.chain, policy.forward, policy.record, tree.budget
 -- Limit reports: the other side says how much more it lets through. A worker passes that on with the job that was
 -- answered (jobs), or anybody by drip_told. (What follows from it is in pace/told.)
 
 local limit_report = {}
 do
-  local refuse, digits = base.refuse, base.digits
+  local refuse, digits, integer = base.refuse, base.digits, base.integer
   local policy_of = record.policy_of
 
   local MOST = 1000000000 -- jobs, or units of cost
@@ -68,19 +68,15 @@ do
     return list
   end
 
-  -- change_of: change the told limits of a node: `act` gets them and the policy of the node. Replies what it replies.
-  local function change_of(ctx, id, act)
-    local p = policy_of(ctx.rec, id)
-    local function tell(constraint)
+  -- change_of: change the told limits of a node: `act` gets them and the policy of the node; `how` has who and why.
+  -- Replies what `act` replies.
+  local function change_of(ctx, id, how, act)
+    return node_change.apply(ctx, id, how, function(constraint, p)
       constraint.told = constraint.told or {}
       local reply = act(constraint.told, p)
       if not next(constraint.told) then constraint.told = nil end
       return reply
-    end
-    if chain.budget_of(id) then return budget.slow_down(ctx, id, tell) end
-    local constraint = constraints.ensure(ctx, id, p)
-    constraint_store.change(ctx, constraint)
-    return tell(constraint)
+    end)
   end
 
   -- is_below: whether a bucket is this node, or below it.
@@ -133,16 +129,37 @@ do
       out = slots.count(ctx, id), -- of what jobs cost, one each is known
     }
     context.count(ctx, 'told', 1)
-    local counts = change_of(ctx, id, function(t, p) return told.report(t, p, given, ctx.now) end)
-    throttle.reconcile(ctx, id)
+    local counts = change_of(ctx, id, how, function(t, p) return told.report(t, p, given, ctx.now) end)
+    node_change.reconcile(ctx, id)
     return counts
+  end
+
+  -- give_back: a job with these fields has left, and is given back: nothing was asked of the other side. It is charged
+  -- again when it leaves again, so what it was charged to told limits is taken back. `freed` has the nodes whose slots
+  -- it held: it was taken off what they were told.
+  -- cost  none where nothing is told
+  function limit_report.give_back(ctx, freed, fields)
+    local name, left_us, cost = fields.bucket, integer(fields.at_us or ''), integer(fields.cost or '') or 1
+    if not ctx.has_told or not left_us then return end
+    local p, ids, held = policy_of(ctx.rec, name), { name }, {}
+    for _, b in ipairs(p.parent and not p.refused and budget.ancestors(ctx, p.parent) or {}) do ids[#ids + 1] = b.id end
+    for _, id in ipairs(freed) do held[id] = true end
+    ctx.report = nil
+    for _, id in ipairs(ids) do
+      local changed = is_told(ctx, id)
+        and change_of(ctx, id, {}, function(t) return told.give_back(t, ctx.now, left_us, held[id], cost) end)
+      if changed then
+        node_change.reconcile(ctx, id)
+        ctx.earlier = true
+      end
+    end
   end
 
   -- nodes_of: the node that each report of a bucket is about, or nil and the error.
   function limit_report.nodes_of(ctx, name, list)
     local nodes, err = {}, nil
     for i, how in ipairs(list) do
-      nodes[i], err = throttle.node_of(ctx, name, how.budget)
+      nodes[i], err = node_change.node_of(ctx, name, how.budget)
       if err then return nil, err end
     end
     return nodes
@@ -157,15 +174,39 @@ do
 
   -- clear: forget what was told about a node.
   local function clear(ctx, id, how)
-    ctx.report = { what = 'told', match = id, before = '', after = 'cleared', by = how.by, user = how.user,
-      reason = how.reason }
-    local reply = change_of(ctx, id, function(t)
+    local reply = change_of(ctx, id, how, function(t)
       local any = next(t) ~= nil
       for key in pairs(t) do t[key] = nil end
       return any
     end)
-    throttle.reconcile(ctx, id)
+    node_change.report(ctx, 'told', id, '', 'cleared', how)
+    node_change.reconcile(ctx, id)
     return reply
+  end
+
+  -- options_of: the arguments of a drip_told: { given (nil: clear), budget }, or nil and the error.
+  local function options_of(args)
+    if upper(args[1] or '') == 'CLEAR' then
+      if args[2] and (upper(args[2]) ~= 'IN' or #args ~= 3) then
+        return nil, refuse('BADARG', 'CLEAR goes with IN budget alone')
+      end
+      return { budget = args[3] }
+    end
+    local given = { 'REMAINING', args[1] or '', 'RESET', args[2] or '' }
+    for i = 3, #args do given[i + 2] = args[i] end
+    local list, err = limit_report.read(given, 1)
+    if err then return nil, err end
+    if #list ~= 1 then return nil, refuse('BADARG', 'drip_told takes one report: remaining reset_ms, and options') end
+    return { given = list[1], budget = list[1].budget }
+  end
+
+  -- answer: take the report of a call, or forget what was told. Replies 1, or 0: that changes nothing.
+  local function answer(ctx, id, how)
+    local counts
+    local route_name = policy_of(ctx.rec, how.node).route -- a budget has none
+    if how.given then counts = take(ctx, id, how.given, nil, route_name) else counts = clear(ctx, id, how) end
+    context.wake(ctx.k)
+    return counts and 1 or 0
   end
 
   -- drip_told: the other side says how much more it lets through.
@@ -177,28 +218,9 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n), and for the first report about a node O(jobs that are out)
   function limit_report.told(redis_keys, args, now_us)
-    local space, name, err = keys.bucket_of(redis_keys)
-    if err then return err end
-    local is_clear, list = upper(args[1] or '') == 'CLEAR', { {} }
-    if is_clear and args[2] then
-      if upper(args[2]) ~= 'IN' or #args ~= 3 then return refuse('BADARG', 'CLEAR goes with IN budget alone') end
-      list[1].budget = args[3]
-    elseif not is_clear then
-      local given = { 'REMAINING', args[1] or '', 'RESET', args[2] or '' }
-      for i = 3, #args do given[i + 2] = args[i] end
-      list, err = limit_report.read(given, 1)
-      if err then return err end
-      if #list ~= 1 then return refuse('BADARG', 'drip_told takes one report: remaining reset_ms, and options') end
-    end
-    local ctx, nodes = context.open(space, now_us), nil
-    nodes, err = limit_report.nodes_of(ctx, name, list)
-    if err then return err end
-    ctx.report = nil
-    local counts
-    local route_name = policy_of(ctx.rec, name).route
-    if is_clear then counts = clear(ctx, nodes[1], {}) else counts = take(ctx, nodes[1], list[1], nil, route_name) end
-    context.wake(ctx.k)
-    return counts and 1 or 0
+    local ctx, id, how = node_change.of_bucket(redis_keys, args, now_us, options_of)
+    if not ctx then return id end
+    return answer(ctx, id, how)
   end
 
   -- drip__told_node: the same for any bucket or budget, for operators.
@@ -209,32 +231,17 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function limit_report.told_node(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    local ok, how = pcall(cjson.decode, args[2] or '')
-    if not space or not ok or type(how) ~= 'table' or type(how.node) ~= 'string' then
-      return refuse('BADARG', 'told_node takes the policy key, and JSON: node, in, remaining, reset_ms, limit, units')
-    end
-    local budget_name = chain.budget_of(how.node)
-    if not names.is_bucket(budget_name or how.node) then
-      return refuse('BADBUCKET', 'no bucket or budget can have that name')
-    end
-    local list, err = { {} }, nil
-    if how.remaining then
+    local takes = 'told_node takes the policy key, and JSON: node, in, remaining, reset_ms, limit, units'
+    local ctx, id, how = node_change.of_operator(redis_keys, args, takes, function(how)
+      if not how.remaining then return nil end
       local given = { 'REMAINING', tostring(how.remaining), 'RESET', tostring(how.reset_ms or ''), 'UNITS',
         tostring(how.units or 'job') }
       if how.limit then base.append(given, 'LIMIT', tostring(how.limit)) end
-      list, err = limit_report.read(given, 1)
-      if err then return err end
-    end
-    local ctx, id = context.open(space, args[1]), nil
-    ctx.report = nil
-    if not policy_of(ctx.rec, how.node) then return chain.unknown(budget_name) end
-    id, err = throttle.node_of(ctx, how.node, how['in'])
-    if err then return err end
-    local counts
-    local route_name = policy_of(ctx.rec, how.node).route -- a budget has none
-    if how.remaining then counts = take(ctx, id, list[1], nil, route_name) else counts = clear(ctx, id, how) end
-    context.wake(ctx.k)
-    return counts and 1 or 0
+      local list, err = limit_report.read(given, 1)
+      how.given = list and list[1]
+      return err
+    end)
+    if not ctx then return id end
+    return answer(ctx, id, how)
   end
 end

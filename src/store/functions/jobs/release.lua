@@ -20,9 +20,11 @@ do
     ctx.earlier = true
   end
 
-  -- entry: one entry of a route is no longer in flight.
+  -- entry: one entry of a route is no longer in flight. Replies the nodes whose slots it held.
   function release.entry(ctx, route_name, id)
-    for _, node in ipairs(slots.free(ctx, slots.name_of(route_name, id))) do release.slot_freed(ctx, node) end
+    local nodes = slots.free(ctx, slots.name_of(route_name, id))
+    for _, node in ipairs(nodes) do release.slot_freed(ctx, node) end
+    return nodes
   end
 
   -- who_waits: those of some nodes that are blocked.

@@ -1,5 +1,5 @@
--- needs: base, base.events, base.keys, base.names, context, control.change, limits.constraint_store,
---   limits.constraints, pace.slowdown, policy.chain, policy.record, state, tree.budget
+-- needs: base, base.names, context, jobs.node_change, limits.constraint_store, limits.constraints, pace.slowdown,
+--   policy.record, state, tree.budget
 -- Throttle: a receiver of jobs says that they come too fast. What slows a bucket or a budget down, and what ends that.
 -- (How long it lasts is in pace/slowdown.)
 
@@ -9,54 +9,24 @@ do
   local policy_of = record.policy_of
 
   local MOST_MS = 366 * 86400000
-  local TEXT_MOST = 1000 -- bytes of `by` and `reason`
 
   -- The retries of a slow-down are due this long before it began: ahead of all other retries.
   throttle.FIRST_US = MOST_MS * 1000
 
-  -- above: the id of the budget with this name above a bucket, or nil.
-  local function above(ctx, name, budget_name)
-    local p = policy_of(ctx.rec, name)
-    if p.refused then return nil end
-    local wanted, id = chain.id_of(budget_name), p.parent
-    while id and id ~= wanted do id = policy_of(ctx.rec, id).parent end
-    return id
-  end
-
-  -- node_of: the node to slow down: the bucket, or the budget above it that `IN` names; or nil and the error.
-  function throttle.node_of(ctx, name, budget_name)
-    if not budget_name then return name end
-    local id = above(ctx, name, budget_name)
-    if id then return id end
-    local why = '"' .. names.as_text(budget_name, 200) .. '" is no budget above ' .. name
-    return nil, refuse('BADARG', why .. '; `dripd explain` lists those that are')
-  end
-
-  -- change_of: change the slow-down of a node: `act` gets it and the policy of the node; `how` has who and why. The
-  -- caller writes it, and reconciles the node (`throttle.reconcile`).
+  -- change_of: change the slow-down of a node: `act` gets it and the policy of the node; `how` has who and why.
   local function change_of(ctx, id, how, act)
-    local p = policy_of(ctx.rec, id)
-    how.by, how.reason =
-      how.by and names.as_text(how.by, TEXT_MOST), how.reason and names.as_text(how.reason, TEXT_MOST)
-    local function slow_down(constraint)
+    return node_change.apply(ctx, id, how, function(constraint, p)
       constraint.slowdown = constraint.slowdown or slowdown.new()
       return act(constraint.slowdown, p)
-    end
-    if chain.budget_of(id) then return budget.slow_down(ctx, id, slow_down) end
-    local constraint = constraints.ensure(ctx, id, p)
-    constraint_store.change(ctx, constraint)
-    return slow_down(constraint)
+    end)
   end
 
   -- report: keep what becomes an event at the end of the call.
   local function report(ctx, id, before, d, p, how)
-    ctx.report = {
-      what = 'slow', match = id, before = before > ctx.now
-        and 'for ' .. digits(ceil((before - ctx.now) / 1000)) .. 'ms' or '',
-      after = d.till > ctx.now
-        and 'for ' .. digits(ceil((d.till - ctx.now) / 1000)) .. 'ms, ' .. slowdown.in_words(d, p) or 'over',
-      by = how.by, user = how.user, reason = how.reason,
-    }
+    local was = before > ctx.now and 'for ' .. digits(ceil((before - ctx.now) / 1000)) .. 'ms' or ''
+    local is = d.till > ctx.now
+      and 'for ' .. digits(ceil((d.till - ctx.now) / 1000)) .. 'ms, ' .. slowdown.in_words(d, p) or 'over'
+    node_change.report(ctx, 'slow', id, was, is, how)
   end
 
   -- because: note who and why, where they decide how long it lasts.
@@ -80,18 +50,6 @@ do
     end)
   end
 
-  -- reconcile: reconcile a node after a slow-down, and write its event. The last step of each slow-down.
-  function throttle.reconcile(ctx, id)
-    -- A freed slot may have moved the bucket in this call: write that first, so that its state is read and a rollout is
-    -- marked once.
-    if ctx.marks or ctx.moves then state.flush(ctx) end
-    if not chain.budget_of(id) then change.reconcile(ctx, { id }) end
-    state.flush(ctx)
-    if not ctx.report then return end
-    local err = events.add(ctx.k, ctx.report)
-    if err then context.note(ctx, 'refused', ctx.k.events, err) end
-  end
-
   -- apply: pause a node for so many ms, nil: end its slow-down. Replies { ms until it resumes, incidents }.
   local function apply(ctx, id, ms, how)
     local reply = change_of(ctx, id, how, function(d, p)
@@ -101,7 +59,7 @@ do
       report(ctx, id, before, d, p, how)
       return { max(0, ceil((d.till - ctx.now) / 1000)), d.incidents }
     end)
-    throttle.reconcile(ctx, id)
+    node_change.reconcile(ctx, id)
     context.wake(ctx.k)
     return reply
   end
@@ -131,15 +89,8 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow(redis_keys, args, now_us)
-    local space, name, err = keys.bucket_of(redis_keys)
-    if err then return err end
-    local how
-    how, err = options_of(args)
-    if err then return err end
-    local ctx, id = context.open(space, now_us), nil
-    ctx.report = nil
-    id, err = throttle.node_of(ctx, name, how.budget)
-    if err then return err end
+    local ctx, id, how = node_change.of_bucket(redis_keys, args, now_us, options_of)
+    if not ctx then return id end
     return apply(ctx, id, how.ms, how)
   end
 
@@ -150,25 +101,13 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow_node(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    local ok, how = pcall(cjson.decode, args[2] or '')
-    if not space or not ok or type(how) ~= 'table' or type(how.node) ~= 'string' then
-      return refuse('BADARG', 'slow_node takes the policy key, and JSON: node, in, ms, by, user, reason')
-    end
-    local budget_name = chain.budget_of(how.node)
-    if not names.is_bucket(budget_name or how.node) then
-      return refuse('BADBUCKET', 'no bucket or budget can have that name')
-    end
-    if how.ms and (type(how.ms) ~= 'number' or how.ms < 1 or how.ms > MOST_MS) then
-      return refuse('BADARG', 'a slow-down lasts 1 ms to 366 d')
-    end
-    local ctx = context.open(space, args[1])
-    ctx.report = nil
-    if not policy_of(ctx.rec, how.node) then
-      return chain.unknown(budget_name)
-    end
-    local id, err = throttle.node_of(ctx, how.node, how['in'])
-    if err then return err end
+    local takes = 'slow_node takes the policy key, and JSON: node, in, ms, by, user, reason'
+    local ctx, id, how = node_change.of_operator(redis_keys, args, takes, function(how)
+      if how.ms and (type(how.ms) ~= 'number' or how.ms < 1 or how.ms > MOST_MS) then
+        return refuse('BADARG', 'a slow-down lasts 1 ms to 366 d')
+      end
+    end)
+    if not ctx then return id end
     return apply(ctx, id, how.ms, how)
   end
 

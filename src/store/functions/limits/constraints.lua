@@ -255,6 +255,12 @@ do
     return till
   end
 
+  -- adjust: a job that left a node at `left_us` cost so many units more, or less.
+  function constraints.adjust(ctx, constraint, p, left_us, units)
+    if p.quotas and constraint.windows then quota.adjust(constraint.windows, p.quotas, left_us, units) end
+    if constraint.told then told.adjust(constraint.told, ctx.now, left_us, units) end
+  end
+
   -- begin_wait: something waits for a budget from now on; nothing did before.
   function constraints.begin_wait(ctx, constraint)
     if not constraint.slowdown or constraint.slowdown.factor >= 1 then return end

@@ -116,7 +116,8 @@ do
   -- With "spread" and a known limit a job that leaves now is taken to be on its way as long as the answered one was:
   -- for it the reset comes `reset_us` after that one left. A report whose reset has come by then is an old one. Only
   -- that nothing is left counts all the same, where nothing else is known, and its reset is later than the last one.
-  -- Until a reset the lower of two reports counts. Replies whether this one does.
+  -- Until a reset the lower of two reports counts; where nothing is left, the longer one: a day's limit that is used up
+  -- holds until its reset. Replies whether this report counts.
   function told.report(t, p, how, now)
     local l, left_us = limit_of(t, how), min(how.left_us or now, now)
     l.at = now
@@ -129,8 +130,9 @@ do
     end
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and left_us or now) + how.reset_us
     if l.till > now and l.is_told == 1 then
-      if left >= l.left then return false end
-      if l.left <= 0 then till = max(till, l.till) end -- nothing was left before, for longer
+      local is_longer = left <= 0 and l.left <= 0 and till > l.till
+      if left >= l.left and not is_longer then return false end
+      if l.left <= 0 then left, till = min(left, l.left), max(till, l.till) end -- nothing is left, for the longer time
     end
     l.period, l.reset, l.till = max(l.period, how.reset_us), reset, till
     l.left, l.length, l.is_told = left, l.till - now, 1
@@ -167,6 +169,34 @@ do
         l.left = l.left - units
       end
     end
+  end
+
+  -- move: so many units more, or less, are left of a limit. The rest is spread anew.
+  local function move(l, now, units)
+    l.left = l.left + units
+    if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
+  end
+
+  -- adjust: a job that left at `left_us` cost so many units more, or less. A limit that has reset since is left alone.
+  function told.adjust(t, now, left_us, units)
+    for _, l in pairs(t) do
+      if l.unit == 'cost' and l.till > now and left_us >= l.reset then move(l, now, -units) end
+    end
+  end
+
+  -- give_back: a job of this cost that left at `left_us` is given back. If it left after the last report, it was
+  -- charged; if before, it was taken off what was told, as one, where it held a slot (`held`). Replies whether anything
+  -- changed.
+  function told.give_back(t, now, left_us, held, cost)
+    local changed = false
+    for _, l in pairs(t) do
+      local is_charged = left_us >= l.at
+      if l.till > now and left_us >= l.reset and (is_charged or held) then
+        move(l, now, is_charged and l.unit == 'cost' and cost or 1)
+        changed = true
+      end
+    end
+    return changed
   end
 
   -- applies: the limit of which least is left, of as much the one that lasts longest; nil where nothing is told.

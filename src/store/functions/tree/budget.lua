@@ -187,12 +187,12 @@ do
     change(ctx, b)
   end
 
-  -- slow_down: apply `slow_down` to the constraint of a budget, then reconcile the budget. Replies what `slow_down`
-  -- replied.
-  function budget.slow_down(ctx, id, slow_down)
+  -- change_constraint: change the constraint of a budget, then reconcile the budget: `act` gets the constraint and the
+  -- policy. Replies what `act` replies.
+  function budget.change_constraint(ctx, id, act)
     local b = budget.get(ctx, id)
     b.constraint, b.is_open = b.constraint or constraints.new(id), nil
-    local reply = slow_down(b.constraint)
+    local reply = act(b.constraint, b.p)
     -- What was left of its rate may be all of it again.
     b.due = min(b.due, ctx.now + constraints.max_ahead_us(b.constraint, b.p))
     budget.constraint_changed(ctx, b)
