@@ -351,3 +351,16 @@ fn where_nothing_is_left_of_a_day_a_shorter_limit_without_a_name_changes_nothing
         assert_eq!(left(&mut case, "a")[0], 80_000 * S, "{reports:?}");
     }
 }
+
+#[test]
+fn jobs_that_are_out_below_a_budget_are_taken_off_what_it_is_told() {
+    let mut case = Case::with(&TREE.replace("spread", "stop"));
+    assert_eq!(told_at(&mut case, T0, "a1", &["50", "60000", "IN", "api"]), 1);
+    case.push_at(T0, "a1", &jobs(100));
+    run(&mut case, T0, at(0, 95));
+    let taken = case.take("ready", 20);
+    assert_eq!(taken.len(), 10);
+    ack_with(&mut case, at(0, 99), &taken[0], &["REMAINING", "20", "RESET", "60000", "IN", "api"]);
+    run(&mut case, at(0, 99), at(4, 0));
+    assert_eq!(case.take("ready", 50).len(), 11, "nine of the twenty are out");
+}

@@ -45,7 +45,7 @@ fn what_is_told_holds_for_all_daemons_and_when_one_of_them_is_killed() {
     others_pass(&mut shell, 5);
     assert_eq!((left(&mut shell, "b"), left(&mut shell, "a:")), (3, 4), "it is kept in Redis");
     let _third = Daemon::start(shell.home());
-    assert_eq!(shell.must_run(&["told", "a:1", "2", "1h", "--in", "api"]), {
+    assert_eq!(shell.must_run(&["told", "a:1", "9", "1h", "--in", "api"]), {
         "budget api: it changes nothing: less was told before, its reset has passed, or told = \"off\"\n"
     });
     shell.must_run(&["told", "a:1", "clear", "--in", "api"]);

@@ -92,7 +92,7 @@ do
     if eligible_at then return eligible_at, due end
     ancestors = ancestors_of(ctx, p.parent)
     local constraint = ancestors[1].constraint
-    if constraint and constraint.paid then return false end
+    if constraint and constraint.paid or ctx.has_told and path.is_told(ancestors) then return false end
     return path.admits(ctx, ancestors, due)
   end
 

@@ -161,6 +161,15 @@ do
     charge_open(ctx, ancestors, id, p.weight, finish)
   end
 
+  -- is_told: whether a limit was told to a budget of a path: then its jobs in flight are counted.
+  function path.is_told(ancestors)
+    for i = 1, #ancestors do
+      local constraint = ancestors[i].constraint
+      if constraint and constraint.told then return true end
+    end
+    return false
+  end
+
   -- limited: the ids of the nodes of a bucket's chain whose jobs in flight are counted: those with a `concurrency` or
   -- a told limit. A job that leaves takes a slot of each.
   function path.limited(ctx, name, p)
