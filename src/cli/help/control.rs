@@ -127,8 +127,8 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             (
                 "Two hundred customers that send in bursts, beside the present file",
-                "dripd simulate --config new.toml --against config.toml \\\n  --load 'sms:*: 200 buckets, 2/s, bursts of 50' \
-                 --workers 100x150ms --for 10m",
+                "dripd simulate --config new.toml --against config.toml --for 10m \\\n  \
+                 --load 'sms:*: 200 buckets, 2/s, bursts of 50' --workers 100x150ms",
             ),
             (
                 "A test of a configuration",
