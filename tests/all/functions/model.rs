@@ -358,6 +358,18 @@ fn sequences_that_once_differed_do_so_no_more() {
         Op::Workers(workers::Op::Silent { which: 0, is_over: false, times: 1, pause: 40, late: None }),
     ];
     follow(7, &a_held_bucket_whose_due_a_clock_that_steps_back_brings_nearer).unwrap_or_else(|why| panic!("{why}"));
+    let a_job_that_left_before_a_slow_down_that_is_forgotten = [
+        Op::Atomic(0, 1),
+        Op::Drain,
+        Op::Workers(workers::Op::Take(1)),
+        Op::Slow(slow::Op::Slow(0, Some(1))),
+        Op::Advance(700_000),
+        Op::Slow(slow::Op::Throttled(0, None)),
+    ];
+    follow(0, &a_job_that_left_before_a_slow_down_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));
+    let a_slow_down_after_one_that_is_forgotten =
+        [Op::Atomic(2, 1), Op::Slow(slow::Op::Again(2)), Op::Advance(86_400_000), Op::Slow(slow::Op::Slow(2, Some(1)))];
+    follow(0, &a_slow_down_after_one_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Two servers have the data in turns: whenever a second or more passes it moves to the other one. Nothing of what a server remembers may make a

@@ -357,3 +357,20 @@ fn a_slow_down_after_another_one_counts_from_the_end_of_that_though_nobody_looke
     unset_at(&mut case, end, "b", "rate");
     assert_eq!(case.due("b"), Some(end + 500 * MS)); // due at the end of the first one, and half a second of the slower rate after that
 }
+
+/// A turn that began on the fast path and went on by the other one forgot what had left by then, and made up for the same lateness once more.
+#[test]
+fn a_bucket_that_a_slow_down_held_which_is_forgotten_by_now_makes_up_for_its_lateness_once() {
+    for forgets_after in ["500ms", "600s"] {
+        let slow = format!("slow = {{ initial = '100ms', max = '{forgets_after}' }}");
+        let mut case = Case::with(&format!("[defaults]\nrate = '100/s'\n{slow}\n"));
+        case.settle_at(T0);
+        slow_at(&mut case, T0, "a", &["PAUSE", "1000"]);
+        case.push_at(T0, "a", &["1"]);
+        case.submit_at(T0, "a", "2", &["HEADER", "with", "options"]);
+        case.push_at(T0, "a", &["3", "4", "5", "6"]);
+        case.settle_at(T0 + 2 * S);
+        assert_eq!(case.jobs("ready"), ["1", "2", "3"], "one, and two in 20 ms of lateness");
+        audit(&mut case);
+    }
+}

@@ -16,9 +16,15 @@ do
   -- new: the constraint of a node of which nothing is stored.
   function constraints.new(id) return { id = id } end
 
-  -- expect: these nodes are needed next: read their constraints at once. ctx.slowed has the buckets of which a
-  -- slow-down, a told limit or a payment is stored. Budgets are left out: tree/budget keeps their constraints, and a
-  -- second copy would overwrite them.
+  -- decides_due: whether the due of a bucket with this constraint may differ from the stored one: a slow-down, a told
+  -- limit or a payment paces it, or one that is forgotten by now held it (`pace`) and it has not resumed.
+  local function decides_due(constraint)
+    return constraint and (constraint.slowdown or constraint.told or constraint.paid or constraint.pace) ~= nil
+  end
+
+  -- expect: these nodes are needed next: read their constraints at once. ctx.slowed has the buckets whose constraint
+  -- decides their due. Budgets are left out: tree/budget keeps their constraints, and a second copy would overwrite
+  -- them.
   function constraints.expect(ctx, names)
     if not constraint_store.is_any(ctx) then return end
     local known, missing = ctx.constraints or {}, {}
@@ -29,9 +35,8 @@ do
     ctx.constraints = known
     local found = constraint_store.read(ctx, missing)
     for i = 1, #missing do
-      local constraint = found[i]
-      known[missing[i]] = constraint
-      if constraint and (constraint.slowdown or constraint.told or constraint.paid) then
+      known[missing[i]] = found[i]
+      if decides_due(found[i]) then
         ctx.slowed = ctx.slowed or {}
         ctx.slowed[missing[i]] = true
       end
@@ -54,10 +59,9 @@ do
     return constraint or nil
   end
 
-  -- is_slowed: whether a slow-down, a told limit or a payment of a bucket is stored: then it takes the full path.
+  -- is_slowed: whether the constraint of a bucket decides its due: then it takes the full path.
   function constraints.is_slowed(ctx, name, p)
-    local constraint = (ctx.has_slow or ctx.has_told or ctx.has_paid) and constraints.of(ctx, name, p)
-    return constraint and (constraint.slowdown or constraint.told or constraint.paid) ~= nil
+    return decides_due((ctx.has_slow or ctx.has_told or ctx.has_paid) and constraints.of(ctx, name, p))
   end
 
   -- ensure: the constraint of a bucket; it is made where there is none.

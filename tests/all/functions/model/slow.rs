@@ -82,7 +82,8 @@ impl Slow {
         let left = if now >= last + DAY { 1.0 } else { self.left };
         let seen = self.seen.filter(|seen| *seen <= now);
         let right = Self { begun: self.begun.min(now), till, incidents, last, left, seen, ..self.clone() };
-        if now >= right.over() { Self { begun: 0, ..right } } else { right }
+        // Then nothing of it is known any more, save where its bucket stands.
+        if now >= right.over() { Self { held: right.held, ..Self::default() } } else { right }
     }
 
     /// From then on nothing of it is known any more.
