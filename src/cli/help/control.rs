@@ -132,11 +132,13 @@ pub(super) const NOTES: &[Notes] = &[
             ),
             (
                 "A test of a configuration",
-                "dripd simulate --load 'sms:*: 200 buckets, 2/s' --for 5m --assert 'sms:* wait.p99 < 30s'",
+                "dripd simulate --load 'sms:*: 200 buckets, 2/s' --for 5m \\\n  \
+                 --assert 'sms:* wait.p99 < 30s'",
             ),
             (
                 "The traffic of an hour, under another configuration",
-                "dripd record --for 1h > trace.jsonl\ndripd --config new.toml simulate --trace trace.jsonl --plot waits.svg",
+                "dripd record --for 1h > trace.jsonl\n\
+                 dripd --config new.toml simulate --trace trace.jsonl --plot out.svg",
             ),
         ],
         exits: &[(1, "something is not as expected, or the simulation failed")],
