@@ -1,6 +1,6 @@
 //! `dripd record`: write a trace of live traffic, for `dripd simulate --trace`.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::model::counted::counted;
 use crate::model::escape;
 use crate::operate::bounds;
-use crate::simulate::{RECORDED_MOST, Recorder};
+use crate::simulate::Recorder;
 use crate::store::Partitions;
 use crate::store::snapshots::MAX_SNAPSHOTS;
 use crate::store::top::{By, KEPT};
@@ -39,11 +39,12 @@ impl Record {
         let mut store = connect(config).await?;
         let mut recorder = Recorder::default();
         let (began, before) = (Instant::now(), dispatched(&mut store).await?);
-        let (mut out, mut is_over) = (std::io::stdout(), false);
+        let (mut out, mut is_over, mut most) = (std::io::stdout(), false, 0);
         for look in 0u64.. {
             if look.is_multiple_of(SEARCH_EVERY) || recorder.names().is_empty() {
                 for by in By::ALL {
                     let top = store.top(by, None, KEPT).await?;
+                    most = most.max(top.as_ref().map_or(0, |top| top.buckets));
                     recorder.watch(top.into_iter().flat_map(|top| top.rows).map(|row| row.bucket));
                 }
             }
@@ -52,8 +53,10 @@ impl Record {
                 let now = store.bucket_snapshots(names).await?;
                 for line in recorder.note(at_ms, &now.rows) {
                     let json = serde_json::to_string(&line).expect("it is text and numbers");
-                    if writeln!(out, "{}", escape::escaped_json(&json)).is_err() {
-                        return Ok(Exit::Done); // whoever reads has seen enough
+                    match writeln!(out, "{}", escape::escaped_json(&json)) {
+                        Err(why) if why.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Done), // enough was seen
+                        Err(why) => return Err(Failure::new(Exit::Failed, format!("cannot write the trace: {why}"))),
+                        Ok(()) => {}
                     }
                 }
             }
@@ -74,8 +77,10 @@ impl Record {
             counted(recorder.jobs, "job", "jobs"),
             recorder.left.min(all)
         ));
-        if recorder.names().len() == RECORDED_MOST {
-            say_err(&format!("only the first {RECORDED_MOST} buckets were recorded: there are more"));
+        if most > recorder.names().len() as u64 {
+            say_err(&format!(
+                "{most} buckets had work at once: those with most jobs were recorded, the others were not"
+            ));
         }
         Ok(Exit::Done)
     }

@@ -1,6 +1,6 @@
 //! `dripd simulate`: what a configuration would do with some traffic, before it goes live.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{BufWriter, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,21 @@ use jiff::Timestamp;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::{Exit, Failure, say, say_all, say_err, say_json};
+use super::{Exit, Failure, print, say_err};
 use crate::config::{BadConfig, Config};
 use crate::model::counted::counted;
 use crate::model::duration::{say as say_time, show};
+use crate::model::escape::escaped_json;
 use crate::model::expectation::Expectation;
 use crate::operate::bounds;
-use crate::simulate::{Load, Plan, Report, SimulationError, Trace, Traffic, Workers, judge, plot, simulate};
+use crate::simulate::{Load, Plan, Report, SimulationError, Trace, Traffic, Workers, judge, left_out, plot, simulate};
+use crate::system::signals::{Signal, Signals};
 
 /// When a simulation begins unless somebody says otherwise: at the beginning of a week and a year, almost.
 const START: &str = "2026-01-05T00:00:00Z";
+
+/// A trace that does not say for how long lasts whole minutes.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Run traffic through a configuration at simulated times, and say what would happen.
 #[derive(Debug, Args)]
@@ -33,7 +38,7 @@ pub(super) struct Simulate {
     /// Who takes the jobs, as in '20x150ms'; otherwise a worker is always free
     #[arg(long, value_name = "WORKERS")]
     workers: Vec<Workers>,
-    /// For how long; a trace lasts as long as it is, unless this is shorter
+    /// For how long; otherwise until the `until` of each TRAFFIC, or to the end of the last minute of the trace
     #[arg(long = "for", value_name = "DURATION", value_parser = bounds::time)]
     lasts: Option<Duration>,
     /// Another configuration to compare with, under the same traffic
@@ -59,7 +64,7 @@ pub(super) struct Simulate {
 impl From<SimulationError> for Failure {
     fn from(why: SimulationError) -> Self {
         match why {
-            SimulationError::Server(why) => why.into(),
+            why @ SimulationError::Server(_) => Self::new(Exit::Unavailable, why.to_string()),
             SimulationError::Store(why) => why.into(),
             why @ (SimulationError::Trace(_) | SimulationError::NoRoute { .. } | SimulationError::Refused { .. }) => {
                 Self::new(Exit::Usage, why.to_string())
@@ -82,18 +87,22 @@ impl Simulate {
     fn plan(&self, expected: &[Expectation]) -> Result<(Plan, Option<NamedTempFile>), Failure> {
         let (mut spooled, mut lasts) = (None, self.lasts);
         let traffic = match &self.trace {
-            None => Traffic::Loads(self.load.clone()),
+            None => {
+                let ends: Option<Vec<Duration>> = self.load.iter().map(Load::until).collect();
+                lasts = lasts.or_else(|| ends?.into_iter().max());
+                Traffic::Loads(self.load.clone())
+            }
             Some(path) => {
                 let mut path = path.clone();
                 if path.as_os_str() == "-" {
                     let mut file = NamedTempFile::new()?;
-                    std::io::copy(&mut std::io::stdin().lock(), &mut file)?;
-                    file.flush()?;
+                    Trace::copy(std::io::stdin().lock(), &mut BufWriter::new(&mut file), self.lasts)
+                        .map_err(SimulationError::from)?;
                     file.path().clone_into(&mut path);
                     spooled = Some(file);
                 }
-                let length = Trace::length(&path).map_err(SimulationError::from)? + Duration::from_micros(1);
-                lasts = Some(lasts.unwrap_or(length));
+                let length = Trace::length(&path).map_err(SimulationError::from)?;
+                lasts = Some(lasts.unwrap_or(MINUTE * (length.as_secs() as u32 / 60 + 1)));
                 Traffic::Trace(path)
             }
         };
@@ -124,8 +133,8 @@ impl Simulate {
     ) -> Result<Exit, Failure> {
         let expected: Vec<Expectation> = config.expected.iter().chain(&self.expected).cloned().collect();
         let (plan, _spooled) = self.plan(&expected)?;
-        let other = self.against.as_deref().map(load).transpose()?;
-        let (bar, began) = (bar(1 + u64::from(other.is_some())), Instant::now());
+        let second = self.against.as_deref().map(load).transpose()?;
+        let (bar, began) = (bar(1 + u64::from(second.is_some())), Instant::now());
         let report = async |config: &Config| {
             let outcome = simulate(config, &plan, |_| bar.inc(1)).await?;
             let name = config.path.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
@@ -133,13 +142,26 @@ impl Simulate {
             Ok::<_, SimulationError>(Report::of(name, outcome, &plan))
         };
         let other = async {
-            match &other {
+            match &second {
                 Some(other) => report(other).await.map(Some),
                 None => Ok(None),
             }
         };
-        let (report, against) = tokio::try_join!(report(&config), other)?;
+        let mut signals = Signals::listen()?;
+        let both = async { tokio::try_join!(report(&config), other) };
+        let (report, against) = tokio::select! {
+            both = both => both?,
+            () = async { while signals.next().await == Signal::Status {} } => return Err(Failure::new(Exit::Interrupted, "interrupted: nothing was decided")),
+        };
         bar.finish_and_clear();
+        if report.pushed == 0 {
+            return Err(Failure::new(Exit::Usage, "nothing is pushed in this time: look at --for, `from` and `until`"));
+        }
+        for config in [Some(&config), second.as_ref()].into_iter().flatten() {
+            if let Some(words) = left_out(&config.record, &plan) {
+                say_err(&format!("{}: {words}", config.source()));
+            }
+        }
         if let Some(path) = &self.plot {
             std::fs::write(path, plot(&report, against.as_ref(), plan.lasts))
                 .map_err(|why| Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display())))?;
@@ -153,12 +175,17 @@ impl Simulate {
                     json!({ "assert": one.text, "met": found.is_none(), "found": found })
                 })
                 .collect();
-            say_json(&json!({
+            let all = json!({
                 "for_s": plan.lasts.as_secs_f64(), "seed": plan.seed, "report": report, "against": against,
                 "expected": shown,
-            }));
+            });
+            print(format!("{}\n", escaped_json(&all.to_string())).as_bytes())?;
         } else {
-            say_all(report.table(against.as_ref()).trim_end());
+            let mut text = report.table(against.as_ref());
+            if !expected.is_empty() {
+                text += &format!("\n{} of {} as expected\n", expected.len() - failed.len(), expected.len());
+            }
+            print(text.as_bytes())?;
             let jobs = report.pushed + against.as_ref().map_or(0, |against| against.pushed);
             let took = began.elapsed();
             say_err(&format!(
@@ -168,11 +195,6 @@ impl Simulate {
                 say_time(took),
                 jobs as f64 / took.as_secs_f64()
             ));
-            if !expected.is_empty() {
-                let met = expected.len() - failed.len();
-                say("");
-                say(&format!("{met} of {} as expected", expected.len()));
-            }
         }
         for failed in &failed {
             say_err(&format!("dripd simulate: not as expected: {failed}"));

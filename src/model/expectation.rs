@@ -98,7 +98,10 @@ fn value(figure: Figure, text: &str) -> Option<Value> {
     match figure {
         Figure::WaitP50 | Figure::WaitP95 | Figure::WaitP99 | Figure::WaitMax => duration::parse(text).map(Value::Time),
         Figure::Rate => Rate::parse(text).ok().map(|rate| Value::Number(rate.per_second())),
-        Figure::Use | Figure::Fairness => percent().or_else(|| number(text)).map(Value::Number),
+        // 50 would be 5,000 %, and mean 50 %.
+        Figure::Use | Figure::Fairness => {
+            percent().or_else(|| number(text).filter(|share| *share <= 1.0)).map(Value::Number)
+        }
         _ => percent().map(Value::Share).or_else(|| number(text).map(Value::Number)),
     }
 }

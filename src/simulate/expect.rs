@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::report::{Figures, Report};
+use super::report::{Figures, Report, Wait};
 use crate::model::duration::rough;
 use crate::model::expectation::{Compare, Expectation, Figure, Value};
 
@@ -24,22 +24,22 @@ impl fmt::Display for Failed {
 
 /// A figure as a number, in seconds for a time, and as people read it; `None`: it is not known.
 fn found(figure: Figure, figures: &Figures) -> Option<(f64, String)> {
-    let time = |time: Duration| Some((time.as_secs_f64(), rough(time)));
+    let time = |of: fn(&Wait) -> Duration| figures.wait.as_ref().map(of).map(|time| (time.as_secs_f64(), rough(time)));
     let jobs = |n: u64| Some((n as f64, n.to_string()));
     match figure {
-        Figure::WaitP50 => time(figures.wait.p50),
-        Figure::WaitP95 => time(figures.wait.p95),
-        Figure::WaitP99 => time(figures.wait.p99),
-        Figure::WaitMax => time(figures.wait.max),
+        Figure::WaitP50 => time(|wait| wait.p50),
+        Figure::WaitP95 => time(|wait| wait.p95),
+        Figure::WaitP99 => time(|wait| wait.p99),
+        Figure::WaitMax => time(|wait| wait.max),
         Figure::Pushed => jobs(figures.pushed),
         Figure::Accepted => jobs(figures.accepted),
-        Figure::Rejected => jobs(figures.rejected),
+        Figure::Rejected => jobs(figures.rejected + figures.pushed_out),
         Figure::Late => jobs(figures.late),
         Figure::Dead => jobs(figures.dead),
         Figure::Waiting => jobs(figures.waiting),
         Figure::Rate => Some((figures.per_second, format!("{:.2}/s", figures.per_second))),
         Figure::Use => figures.used.map(|used| (used, format!("{:.1}%", 100.0 * used))),
-        Figure::Fairness => Some((figures.fairness, format!("{:.3}", figures.fairness))),
+        Figure::Fairness => figures.fairness.map(|index| (index, format!("{index:.3}"))),
     }
 }
 
@@ -55,7 +55,12 @@ pub fn judge(expected: &Expectation, report: &Report) -> Result<(), Failed> {
         return Err(failed(format!("not known: nothing was pushed there; figures are known of {}", report.names())));
     };
     let Some((found, shown)) = found(expected.figure, figures) else {
-        return Err(failed("not known: there is no rate".to_owned()));
+        let why = match expected.figure {
+            Figure::Use => "there is no rate",
+            Figure::Fairness => "no job was taken",
+            _ => "no job was accepted",
+        };
+        return Err(failed(format!("not known: {why}")));
     };
     let (found, wanted, shown) = match expected.value {
         Value::Time(time) => (found, time.as_secs_f64(), shown),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::traffic::{Job, Push};
 use crate::model::bucket::BucketName;
-use crate::model::duration;
+use crate::model::duration::{self, LONGEST};
 use crate::model::rate::Rate;
 use crate::store::simulation::Kind;
 
@@ -64,7 +64,22 @@ fn percent(text: &str) -> Option<f64> {
     (0.0..=100.0).contains(&number).then_some(number / 100.0)
 }
 
+/// What an option that was understood is about.
+fn kind_of(option: &str) -> &str {
+    match option.split_whitespace().next().unwrap_or_default() {
+        "evenly" | "poisson" | "bursts" => "way to arrive",
+        word if word.contains('/') => "rate",
+        word if word.starts_with(|c: char| c.is_ascii_digit()) => "number of buckets",
+        word => word,
+    }
+}
+
 impl Load {
+    /// When its last job comes, where that is said.
+    pub fn until(&self) -> Option<Duration> {
+        self.until
+    }
+
     fn option(&mut self, text: &str) -> Option<()> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let time = duration::parse;
@@ -77,8 +92,10 @@ impl Load {
                 let (least, most) = (number(n, MOST_COST)?, number(m, MOST_COST)?);
                 self.cost = Some((least <= most).then_some((least, most))?);
             }
-            ["deadline", after] => self.deadline = Some(time(after)?),
-            ["delay", by] => self.delay = Some(time(by)?),
+            ["deadline", after] => {
+                self.deadline = Some(time(after).filter(|time| !time.is_zero() && *time <= LONGEST)?)
+            }
+            ["delay", by] => self.delay = Some(time(by).filter(|time| *time <= LONGEST)?),
             ["fail", share] => self.fail = percent(share)?,
             ["throttle", share] => self.throttle = percent(share)?,
             ["throttle", share, "for", wait] => {
@@ -128,8 +145,14 @@ impl FromStr for Load {
             from: Duration::ZERO,
             until: None,
         };
-        for option in options.split(',') {
-            load.option(option.trim()).ok_or_else(|| format!("{:?} is not understood: {HINT}", option.trim()))?;
+        let mut seen = Vec::new();
+        for option in options.split(',').map(str::trim) {
+            load.option(option).ok_or_else(|| format!("{option:?} is not understood: {HINT}"))?;
+            let kind = kind_of(option);
+            if seen.contains(&kind) {
+                return Err(format!("{option:?} is a second {kind}: leave one out"));
+            }
+            seen.push(kind);
         }
         if load.per_second < 0.0 {
             load.per_second /= -(load.buckets as f64);

@@ -30,13 +30,19 @@ pub struct Counts {
     pub pushed: u64,
     /// Those that were accepted.
     pub accepted: u64,
-    /// Those that were refused, or dropped again because newer ones took their place.
+    /// Those that were refused.
     pub rejected: u64,
-    /// Those that were refused because they could not be in time, or dropped after their deadline.
+    /// Those that were accepted, and dropped again because newer ones took their place.
+    pub pushed_out: u64,
+    /// Those that were not sent again, because their id was known.
+    pub duplicate: u64,
+    /// Those that were refused because they could not be in time, dropped after their deadline, or taken after it.
     pub late: u64,
     /// Those that workers took, each counted once.
     pub taken: u64,
-    /// Their costs in all.
+    /// How many times workers took a job, each try counted.
+    pub tries: u64,
+    /// The costs of all tries.
     pub units: u64,
     /// Those that were given up after their last try.
     pub dead: u64,
@@ -58,7 +64,7 @@ pub struct Group {
     pub buckets: u64,
     /// What its rate allows a second: of a pattern that of all its buckets together; `None`: it has no rate.
     pub limit_per_second: Option<f64>,
-    /// From the push until a worker took the job, in microseconds.
+    /// From the push until a worker took the job, or until the end, in microseconds.
     pub waits: Histogram<u64>,
     slot: Histogram<u64>,
     /// Over time.
@@ -92,10 +98,10 @@ impl Group {
     }
 
     /// Jain's index of fairness (Jain, Chiu and Hawe 1984) of the shares of their accepted jobs that left the buckets:
-    /// 1 where all were served alike, 1/n where one of n was served alone.
-    pub fn fairness(&self) -> f64 {
+    /// 1 where all were served alike, 1/n where one of n was served alone; `None`: nobody was.
+    pub fn fairness(&self) -> Option<f64> {
         let (sum, squares) = self.served;
-        if squares == 0.0 { 1.0 } else { sum * sum / (self.buckets as f64 * squares) }
+        (squares > 0.0).then(|| sum * sum / (self.buckets as f64 * squares))
     }
 }
 
@@ -170,13 +176,25 @@ impl Measures {
         }
     }
 
-    /// A worker took a job of this cost, for the first time, after so long.
-    pub fn taken(&mut self, bucket: usize, cost: u64, wait_us: u64) {
+    /// A worker took a job of this cost.
+    pub fn tried(&mut self, bucket: usize, cost: u64) {
+        self.count(bucket, |counts| {
+            counts.tries += 1;
+            counts.units += cost;
+        });
+    }
+
+    /// A worker took a job for the first time, after so long.
+    pub fn taken(&mut self, bucket: usize, wait_us: u64) {
         self.count(bucket, |counts| {
             counts.taken += 1;
-            counts.units += cost;
             counts.waiting = counts.waiting.saturating_sub(1);
         });
+        self.waited(bucket, wait_us);
+    }
+
+    /// A job has waited for so long: until a worker took it, or until the end.
+    pub fn waited(&mut self, bucket: usize, wait_us: u64) {
         for at in &self.buckets[bucket].groups {
             let group = &mut self.groups[*at];
             group.waits.record(wait_us).expect("it grows");
@@ -191,6 +209,11 @@ impl Measures {
             group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.counts.waiting });
             group.slot.reset();
         }
+    }
+
+    /// The buckets in which jobs wait.
+    pub fn all_waiting(&self) -> Vec<BucketName> {
+        self.buckets.iter().filter(|bucket| bucket.counts.waiting > 0).map(|bucket| bucket.name.clone()).collect()
     }
 
     /// The next buckets with waiting jobs that are asked what binds them, at most so many: all have their turns.

@@ -60,24 +60,28 @@ pub struct Figures {
     pub pushed: u64,
     /// Those that were accepted.
     pub accepted: u64,
-    /// Those that were refused, or pushed out by newer ones.
+    /// Those that were refused.
     pub rejected: u64,
-    /// Those that could not be, or were not, in time for their deadline.
+    /// Those that were accepted, and pushed out by newer ones.
+    pub pushed_out: u64,
+    /// Those whose id was known, so that nothing was done.
+    pub duplicate: u64,
+    /// Those that could not be, or were not, taken before their deadline.
     pub late: u64,
     /// Those that were given up after their last try.
     pub dead: u64,
     /// Those that wait at the end.
     pub waiting: u64,
-    /// How long they waited.
+    /// How long they waited; those that wait at the end count with what they waited so far. None: none was accepted.
     #[serde(rename = "wait_ms")]
-    pub wait: Wait,
-    /// Jobs that workers took a second, each counted once.
+    pub wait: Option<Wait>,
+    /// How many times workers took a job a second, each try counted.
     pub per_second: f64,
     /// How much of what its rate allows was used, 0 to 1; none: there is no rate.
     #[serde(rename = "use")]
     pub used: Option<f64>,
-    /// Jain's index over its buckets of the share of their accepted jobs that left.
-    pub fairness: f64,
+    /// Jain's index over its buckets of the share of their accepted jobs that workers took; none: they took none.
+    pub fairness: Option<f64>,
     /// What bound, the most frequent reason first.
     pub bound: Vec<Bound>,
     /// Over time, for a plot.
@@ -102,24 +106,28 @@ pub struct Report {
 
 fn figures(group: Group, lasts: Duration) -> Figures {
     let at = |quantile| Duration::from_micros(group.waits.value_at_quantile(quantile));
-    let wait = Wait { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: Duration::from_micros(group.waits.max()) };
+    let max = Duration::from_micros(group.waits.max());
+    let wait = (!group.waits.is_empty()).then(|| Wait { p50: at(0.5), p95: at(0.95), p99: at(0.99), max });
     let asked: u64 = group.bound.values().sum();
     let mut bound: Vec<Bound> =
         group.bound.iter().map(|(by, n)| Bound { by: by.clone(), share: *n as f64 / asked as f64 }).collect();
     bound.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.by.cmp(&b.by)));
     let seconds = lasts.as_secs_f64();
     let fairness = group.fairness();
-    let Counts { pushed, accepted, rejected, late, taken, units, dead, waiting } = group.counts;
+    let Counts { pushed, accepted, rejected, pushed_out, duplicate, late, tries, units, dead, waiting, .. } =
+        group.counts;
     Figures {
         buckets: group.buckets,
         pushed,
         accepted,
         rejected,
+        pushed_out,
+        duplicate,
         late,
         dead,
         waiting,
         wait,
-        per_second: taken as f64 / seconds,
+        per_second: tries as f64 / seconds,
         used: group.limit_per_second.filter(|limit| *limit > 0.0).map(|limit| units as f64 / seconds / limit),
         fairness,
         bound,
@@ -180,21 +188,22 @@ impl Report {
             "", "pushed", "rejected", "late", "p50", "p95", "p99", "longest"
         );
         self.rows(against, &mut out, |f| {
-            let wait = |time| if f.wait.max.is_zero() { "-".to_owned() } else { rough(time) };
+            let wait =
+                |of: fn(&Wait) -> Duration| f.wait.as_ref().map_or_else(|| "-".to_owned(), |wait| rough(of(wait)));
             format!(
                 "{:>12}{:>11}{:>8}{:>7}{:>7}{:>7}{:>8}",
                 grouped(f.pushed),
-                grouped(f.rejected),
+                grouped(f.rejected + f.pushed_out),
                 grouped(f.late),
-                wait(f.wait.p50),
-                wait(f.wait.p95),
-                wait(f.wait.p99),
-                wait(f.wait.max)
+                wait(|wait| wait.p50),
+                wait(|wait| wait.p95),
+                wait(|wait| wait.p99),
+                wait(|wait| wait.max)
             )
         });
         out += &format!("\n{:NAME$}{:>9}{:>6}{:>5}{:>9}  {}\n", "", "out", "use", "fair", "waiting", "bound by");
         self.rows(against, &mut out, |f| {
-            let used = f.used.map_or_else(|| "-".to_owned(), |used| format!("{:.0}%", 100.0 * used));
+            let used = f.used.map_or_else(|| "-".to_owned(), |used| format!("{:.0}%", (100.0 * used).min(9_999.0)));
             let bound: Vec<String> = f
                 .bound
                 .iter()
@@ -202,9 +211,9 @@ impl Report {
                 .map(|bound| format!("{} {:.0}%", escaped(bound.by.as_bytes()), 100.0 * bound.share))
                 .collect();
             let line = format!(
-                "{:>9}{used:>6}{:>5.2}{:>9}  {}",
+                "{:>9}{used:>6}{:>5}{:>9}  {}",
                 format!("{:.1}/s", f.per_second),
-                f.fairness,
+                f.fairness.map_or_else(|| "-".to_owned(), |index| format!("{index:.2}")),
                 grouped(f.waiting),
                 bound.join(", ")
             );

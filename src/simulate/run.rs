@@ -12,12 +12,12 @@ use super::workers::Workers;
 use crate::config::Config;
 use crate::explain::{Binding, Explanation, File, LocalTime};
 use crate::model::bucket::BucketName;
+use crate::model::duration::show;
 use crate::model::partitioning::Partitioning;
 use crate::model::policy::Record;
 use crate::store::simulation::{Arrival, Kind, RouteWorkers, Step, Verdict, World};
 use crate::store::{Layout, Store, StoreError};
-use crate::system::built_in_redis::BuiltInRedisError;
-use crate::system::scratch_redis::ScratchRedis;
+use crate::system::scratch_redis::{ScratchRedis, ScratchRedisError};
 
 /// Jobs that are sent in one call, about.
 const MOST_AT_ONCE: usize = 2_000;
@@ -59,7 +59,7 @@ pub struct Plan {
 pub enum SimulationError {
     /// There is no server.
     #[error(transparent)]
-    Server(#[from] BuiltInRedisError),
+    Server(#[from] ScratchRedisError),
     /// A call failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -145,16 +145,24 @@ fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, 
         }
     };
     let routes = routes.iter().map(|route| {
-        let workers = workers_of(route);
-        if workers.is_empty() {
-            let way_out =
-                "give it some, as in --workers '20x150ms', which serve every route without its own".to_owned();
-            return Err(SimulationError::NoRoute { route: route.clone(), way_out });
-        }
-        let groups = workers.iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
+        let groups = workers_of(route).iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
         Ok(RouteWorkers { name: route.clone(), groups })
     });
     routes.collect()
+}
+
+/// What a simulation leaves out and would matter here, in words.
+pub fn left_out(record: &Record, plan: &Plan) -> Option<String> {
+    let leases = record.buckets.iter().map(|entry| entry.policy.lease).chain([record.defaults.lease]);
+    let lease = leases.min().unwrap_or(record.defaults.lease);
+    let longest = plan.workers.iter().map(Workers::longest).max().unwrap_or_default();
+    (longest >= lease).then(|| {
+        format!(
+            "workers hold jobs for {} or longer, and a lease ends after {}: live such jobs are given out again, which is not simulated",
+            show(longest),
+            show(lease)
+        )
+    })
 }
 
 /// The text of a simulated job: when it came, how it goes, its bucket, its cost and its number.
@@ -237,6 +245,7 @@ pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64
         run.end_slot(till_us).await?;
         progress(slot);
     }
+    run.end(lasts_us).await?;
     run.measures.finish();
     Ok(Outcome { measures: run.measures, pushed: run.jobs, failed: run.failed, throttled: run.throttled })
 }
@@ -291,7 +300,10 @@ impl Run<'_> {
                 Verdict::Accepted(n) => n,
                 Verdict::Said(word) => match word.as_str() {
                     "queued" | "delayed" => 1,
-                    "duplicate" => continue,
+                    "duplicate" => {
+                        self.measures.count(bucket, |counts| counts.duplicate += 1);
+                        continue;
+                    }
                     "late" => {
                         self.measures.count(bucket, |counts| counts.late += 1);
                         continue;
@@ -309,9 +321,12 @@ impl Run<'_> {
                 counts.rejected += jobs - accepted;
             });
         }
-        for (job, at_us, is_first) in step.taken {
-            if let Some(job) = JobText::read(&job).filter(|_| is_first) {
-                self.measures.taken(job.bucket, job.cost, at_us.saturating_sub(job.at_us));
+        for taken in step.taken {
+            let Some(job) = JobText::read(&taken.job) else { continue };
+            self.measures.tried(job.bucket, job.cost);
+            if taken.is_first {
+                self.measures.taken(job.bucket, taken.at_us.saturating_sub(job.at_us));
+                self.measures.count(job.bucket, |counts| counts.late += u64::from(taken.is_late));
             }
         }
         for job in step.dead {
@@ -326,10 +341,23 @@ impl Run<'_> {
             };
             self.measures.count(bucket, |counts| {
                 counts.waiting = counts.waiting.saturating_sub(jobs);
-                if why == "expired" { counts.late += jobs } else { counts.rejected += jobs }
+                if why == "expired" { counts.late += jobs } else { counts.pushed_out += jobs }
             });
         }
         (self.failed, self.throttled) = (step.failed, step.throttled);
+        Ok(())
+    }
+
+    /// It is over: a job that still waits has waited so far. Else a bucket from which nothing leaves would have no waits.
+    async fn end(&mut self, at_us: u64) -> Result<(), SimulationError> {
+        let now_us = self.plan.start_us + at_us;
+        for bucket in self.measures.all_waiting().iter().map(Some).chain([None]) {
+            for job in self.store.still_waiting(bucket, now_us).await? {
+                if let Some(job) = JobText::read(&job) {
+                    self.measures.waited(job.bucket, at_us.saturating_sub(job.at_us));
+                }
+            }
+        }
         Ok(())
     }
 

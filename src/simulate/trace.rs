@@ -1,7 +1,7 @@
 //! Traces: what producers sent, a line of JSON for each push, in the order of time.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,8 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::traffic::{Job, Push};
 use crate::model::bucket::BucketName;
 
-/// The most jobs of a line.
+/// The most jobs of a line, and its most bytes.
 const MOST_JOBS: u64 = 1_000_000;
+const MOST_BYTES: u64 = 65_536;
+
+/// The longest delay and deadline, and the highest cost, as `drip_submit` takes them.
+const LONGEST_MS: u64 = 366 * 86_400_000;
+const MOST_COST: u64 = 100_000;
+
+const HINT: &str =
+    "a line is {\"at_ms\": 1500, \"bucket\": \"sms:1\"}, and may have jobs, id, cost, delay_ms and ttl_ms";
 
 /// A line of a trace. Options of a job make it a submit; without any the jobs are pushed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,9 +91,9 @@ pub enum BadTrace {
 
 /// A trace that is read line by line.
 #[derive(Debug)]
-pub struct Trace {
+pub struct Trace<R = BufReader<File>> {
     path: PathBuf,
-    lines: std::io::Lines<BufReader<File>>,
+    reader: R,
     line: u64,
     /// The time of the first line, and that of the last one that was read.
     first_ms: Option<f64>,
@@ -100,7 +108,7 @@ impl Trace {
     /// The file cannot be read.
     pub fn open(path: &Path) -> Result<Self, BadTrace> {
         let file = File::open(path).map_err(|why| BadTrace::Unreadable { path: path.to_owned(), why })?;
-        Ok(Self { path: path.to_owned(), lines: BufReader::new(file).lines(), line: 0, first_ms: None, last_us: 0 })
+        Ok(Self::new(path, BufReader::new(file)))
     }
 
     /// Check a whole trace: how long it lasts.
@@ -115,16 +123,49 @@ impl Trace {
         }
         last.map(Duration::from_micros).ok_or_else(|| BadTrace::Empty { path: path.to_owned() })
     }
+}
+
+impl<R: BufRead> Trace<R> {
+    fn new(path: &Path, reader: R) -> Self {
+        Self { path: path.to_owned(), reader, line: 0, first_ms: None, last_us: 0 }
+    }
+
+    /// Copy what lasts no longer than `most` to a file, as far as it can be used.
+    ///
+    /// # Errors
+    ///
+    /// The first line that cannot be used, or the file cannot be written.
+    pub fn copy(from: R, to: &mut impl Write, most: Option<Duration>) -> Result<(), BadTrace> {
+        let mut trace = Self::new(Path::new("-"), from);
+        let unwritten = |why| BadTrace::Unreadable { path: PathBuf::from("-"), why };
+        while let Some(read) = trace.next_line() {
+            let (text, push) = read?;
+            if most.is_some_and(|most| Duration::from_micros(push.at_us) > most) {
+                break;
+            }
+            writeln!(to, "{text}").map_err(unwritten)?;
+        }
+        to.flush().map_err(unwritten)
+    }
 
     fn push(&mut self, text: &str) -> Result<Push, String> {
-        let hint =
-            "a line is {\"at_ms\": 1500, \"bucket\": \"sms:1\"}, and may have jobs, id, cost, delay_ms and ttl_ms";
-        let line: Line = serde_json::from_str(text).map_err(|why| format!("{why}; {hint}"))?;
+        let line: Line = serde_json::from_str(text).map_err(|why| format!("{why}; {HINT}"))?;
         if !line.at_ms.is_finite() || !(0.0..9e15).contains(&line.at_ms) {
             return Err("at_ms must be a number of milliseconds, 0 or more".to_owned());
         }
-        if !(1..=MOST_JOBS).contains(&line.jobs) {
-            return Err(format!("jobs must be a whole number, 1 to {MOST_JOBS}"));
+        let within = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
+            Some(value) if !(least..=most).contains(&value) => {
+                Err(format!("{name} must be a whole number, {least} to {most}"))
+            }
+            _ => Ok(()),
+        };
+        within("jobs", Some(line.jobs), 1, MOST_JOBS)?;
+        within("cost", line.cost, 1, MOST_COST)?;
+        within("delay_ms", line.delay_ms, 0, LONGEST_MS)?;
+        within("ttl_ms", line.ttl_ms, 1, LONGEST_MS)?;
+        let is_id = |id: &String| (1..=200).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+        if line.id.as_ref().is_some_and(|id| !is_id(id)) {
+            return Err("id must be 1 to 200 bytes of ! to ~".to_owned());
         }
         let since_first = line.at_ms - *self.first_ms.get_or_insert(line.at_ms);
         if since_first < 0.0 || ((since_first * 1e3).round() as u64) < self.last_us {
@@ -136,22 +177,35 @@ impl Trace {
         let job = Job { id: line.id, cost: line.cost, delay: line.delay_ms.map(ms), ttl: line.ttl_ms.map(ms) };
         Ok(Push { at_us: self.last_us, bucket, jobs: line.jobs, job, kind: None })
     }
+
+    /// The next line that is not blank, and what it says.
+    fn next_line(&mut self) -> Option<Result<(String, Push), BadTrace>> {
+        loop {
+            let mut text = Vec::new();
+            self.line += 1;
+            let line = self.line;
+            match self.reader.by_ref().take(MOST_BYTES + 1).read_until(b'\n', &mut text) {
+                Ok(0) => return None,
+                Ok(_) if text.len() as u64 > MOST_BYTES => {
+                    let why = format!("it has more than {MOST_BYTES} bytes; {HINT}");
+                    return Some(Err(BadTrace::Line { line, why }));
+                }
+                Ok(_) => {}
+                Err(why) => return Some(Err(BadTrace::Unreadable { path: self.path.clone(), why })),
+            }
+            let text = String::from_utf8_lossy(&text).trim().to_owned();
+            if !text.is_empty() {
+                let push = self.push(&text).map_err(|why| BadTrace::Line { line, why });
+                return Some(push.map(|push| (text, push)));
+            }
+        }
+    }
 }
 
-impl Iterator for Trace {
+impl<R: BufRead> Iterator for Trace<R> {
     type Item = Result<Push, BadTrace>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let text = match self.lines.next()? {
-                Ok(text) => text,
-                Err(why) => return Some(Err(BadTrace::Unreadable { path: self.path.clone(), why })),
-            };
-            self.line += 1;
-            if !text.trim().is_empty() {
-                let line = self.line;
-                return Some(self.push(&text).map_err(|why| BadTrace::Line { line, why }));
-            }
-        }
+        Some(self.next_line()?.map(|(_, push)| push))
     }
 }

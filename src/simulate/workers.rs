@@ -33,6 +33,11 @@ impl Workers {
         Self { route: None, count: MOST, takes: Duration::ZERO, is_exponential: false, away: Vec::new() }
     }
 
+    /// The longest that a job takes, or, where that varies exponentially, that one of 150 takes.
+    pub(super) fn longest(&self) -> Duration {
+        if self.is_exponential { self.takes * 5 } else { self.takes }
+    }
+
     /// The n-th group of a route.
     pub(super) fn group(&self, n: usize) -> Group {
         Group {

@@ -119,7 +119,7 @@ pub(super) const NOTES: &[Notes] = &[
                 such as 2/s for each bucket, or 400/s in all; evenly (the default), poisson, or bursts of N; cost N, or \
                 cost N to M; deadline TIME; delay TIME; fail P%; throttle P% [for TIME]; from TIME; until TIME.\n\n\
                 --trace reads a line of JSON for each push: at_ms and bucket, and if wanted jobs, id, cost, delay_ms and \
-                ttl_ms.\n\n\
+                ttl_ms. All times count from that of the first line.\n\n\
                 --workers '[ROUTE: ]COUNTxTIME' takes: exponential (TIME is the mean), and away FROM to TO.\n\n\
                 --assert 'PATTERN FIGURE < VALUE' takes <, <=, > and >=; in place of PATTERN also budget NAME. The figures: \
                 wait.p50, wait.p95, wait.p99, wait.max (times); pushed, accepted, rejected, late, dead, waiting (jobs, or \
@@ -147,10 +147,11 @@ pub(super) const NOTES: &[Notes] = &[
     Notes {
         name: "record",
         about: "Once a second it asks how many jobs wait in up to 2,000 buckets and how many have left them: a few \
-                milliseconds of Redis' time. So each push is known to the second. It does not see ids, costs, delays and \
-                deadlines, takes a job that is tried again for a new one, and finds a bucket at the daemons' next walk over \
-                those that have work: what came and left before that is not in the trace. At its end it says how much of \
-                what left it has seen.",
+                milliseconds of Redis' time. So each push is known to the second. What waits in a bucket when it is found \
+                stands there as pushed then. It does not see ids, costs, delays and deadlines, and takes a job that is \
+                tried again for a new one. It finds the buckets with most jobs, at the daemons' next walk over those that \
+                have work: what came and left before that is not in the trace, nor are buckets that are always empty when \
+                the walk passes. At its end it says how much of what left it has seen.",
         examples: &[("An hour", "dripd record --for 1h > trace.jsonl")],
         ..NONE
     },

@@ -81,6 +81,19 @@ pub enum Verdict {
     Said(String),
 }
 
+/// A job that a worker took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Its text.
+    pub job: String,
+    /// When, in microseconds since the beginning.
+    pub at_us: u64,
+    /// Whether for the first time.
+    pub is_first: bool,
+    /// Whether after its deadline.
+    pub is_late: bool,
+}
+
 /// What happened in a part of the simulated time.
 #[derive(Debug, Default)]
 pub struct Step {
@@ -88,8 +101,8 @@ pub struct Step {
     pub reached_us: u64,
     /// The verdicts of the arrivals that were due by then, in their order.
     pub verdicts: Vec<Verdict>,
-    /// Jobs that workers took: the job, when since the beginning, and whether for the first time.
-    pub taken: Vec<(String, u64, bool)>,
+    /// Jobs that workers took.
+    pub taken: Vec<Taken>,
     /// Jobs that are dead now.
     pub dead: Vec<String>,
     /// Jobs that were dropped at their turn or pushed out: their bucket, how many, and why.
@@ -102,6 +115,10 @@ pub struct Step {
 
 /// The time; how many arguments were used; the verdicts; taken jobs; dead ones; dropped ones; failed and throttled tries.
 type StepReply = (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, Vec<Text>, Vec<(Text, u64, Text)>, u64, u64);
+
+fn taken_job(job: String, at_us: u64, how: u64) -> Taken {
+    Taken { job, at_us, is_first: how & 1 == 1, is_late: how & 2 == 2 }
+}
 
 impl Store {
     /// Begin: put the functions, this record and this world on an empty server.
@@ -141,13 +158,20 @@ impl Store {
             Some(Step {
                 reached_us,
                 verdicts: verdicts.into_iter().map(verdict).collect::<Option<_>>()?,
-                taken: taken.into_iter().map(|(job, at_us, is_first)| (job.0, at_us, is_first == 1)).collect(),
+                taken: taken.into_iter().map(|(job, at_us, how)| taken_job(job.0, at_us, how)).collect(),
                 dead: dead.into_iter().map(|job| job.0).collect(),
                 dropped: dropped.into_iter().map(|(bucket, n, why)| (bucket.0, n, why.0)).collect(),
                 failed,
                 throttled,
             })
         })
+    }
+
+    /// The jobs that wait in a bucket at the end; `None`: those that lie ready for workers.
+    pub async fn still_waiting(&mut self, bucket: Option<&BucketName>, now_us: u64) -> Result<Vec<String>, StoreError> {
+        let key = bucket.map_or_else(|| self.keys().policy(), |bucket| self.keys().queue(bucket));
+        let jobs: Vec<Text> = self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
+        Ok(jobs.into_iter().map(|job| job.0).collect())
     }
 
     /// A daemon is alive, for whoever asks what binds.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use super::{Shell, said};
 use crate::program::daemon::home;
-use crate::rig::{Case, Daemon, server};
+use crate::rig::{Case, Daemon, eventually, server, signal};
 
 /// Simulate, and read the JSON of it.
 fn simulate(shell: &Shell, args: &[&str]) -> Value {
@@ -145,11 +146,96 @@ fn what_is_expected_is_judged_by_the_exit_code_and_said() {
 }
 
 #[test]
+fn no_expectation_passes_because_nothing_got_through() {
+    let shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 1000\n[[bucket]]\nmatch = 'tiny'\ncapacity = 1\n");
+    for (load, more, expected, said) in [
+        ("a: 2/s", &[][..], "a wait.p99 < 30s", "it is 5"),
+        ("a: 2/s", &["--workers", "1x1s, away 0s to 1h"], "a wait.p50 < 1s", "it is "),
+        ("a: 2/s, delay 1h", &[], "a fairness > 99%", "it is not known: no job was taken"),
+        ("a: 2/s", &[], "a use < 50%", "it is "),
+        ("tiny: 2/s, deadline 1s", &["--workers", "1x1s, away 0s to 1h"], "tiny late <= 0", "it is "),
+    ] {
+        let args = ["simulate", "--for", "1m", "--load", load, "--assert", expected];
+        let (code, _, err) = shell.run(&[&args[..], more].concat());
+        assert_eq!(code, 1, "{load}: {expected}: {err}");
+        assert!(err.contains(&format!("not as expected: {expected}: {said}")), "{load}: {err}");
+    }
+    let (code, _, err) = shell.run(&["simulate", "--for", "1m", "--load", "a: 2/s", "--assert", "a use < 50"]);
+    assert_eq!(code, 2, "50 is no share: {err}");
+    let (code, _, err) = shell.run(&["simulate", "--for", "1m", "--load", "a: 2/s, from 1h"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("nothing is pushed in this time"), "{err}");
+}
+
+#[test]
+fn each_try_takes_of_the_rate_and_a_job_is_late_wherever_it_waited_too_long() {
+    let shell = Shell::new("[defaults]\nrate = '10/s'\nbackoff = { initial = '1s', max = '2s' }\n");
+    let said = simulate(&shell, &["--load", "a: 9/s, fail 100%", "--for", "2m"]);
+    let a = group(&said, "a");
+    assert!(number(a, "use") > 0.95 && number(a, "per_second") > 9.5, "all tries take of the rate: {a}");
+    // A job leaves its bucket in time, and lies ready until its deadline is over.
+    let said = simulate(&shell, &["--load", "a: 1/s, deadline 500ms", "--workers", "1x2s", "--for", "1m"]);
+    let a = group(&said, "a");
+    assert!(number(a, "late") > 25.0, "of the thirty that are taken: {a}");
+}
+
+#[test]
+fn whatever_ends_a_simulation_leaves_no_server_and_no_directory_behind() {
+    for signal_name in ["INT", "TERM", "KILL"] {
+        let shell = Shell::new("");
+        let home = shell.home().join("tmp");
+        std::fs::create_dir(&home).expect("a directory");
+        let mut command = shell.command(&["simulate", "--for", "30d", "--load", "b*: 100 buckets, 5/s"]);
+        command.env("TMPDIR", &home).stderr(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().expect("it runs");
+        let sockets = || {
+            let homes = std::fs::read_dir(&home).expect("a directory").flatten();
+            homes.filter(|entry| entry.path().join("redis.sock").exists()).count()
+        };
+        eventually("its server runs", || sockets() == 1);
+        signal(child.id(), signal_name);
+        let status = child.wait().expect("it ends");
+        if signal_name != "KILL" {
+            assert_eq!(status.code(), Some(130), "{signal_name}");
+        }
+        eventually("all is gone", || std::fs::read_dir(&home).expect("a directory").count() == 0);
+    }
+}
+
+#[test]
+fn a_stream_without_end_is_read_no_further_than_it_is_needed_and_a_result_that_cannot_be_written_is_a_failure() {
+    let shell = Shell::new("");
+    let endless = |line: &str, more: &str| {
+        let script = format!("yes '{line}' | \"$0\" simulate --trace - {more}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script]).arg(env!("CARGO_BIN_EXE_dripd")).current_dir(shell.home());
+        said(&command.output().expect("it runs"))
+    };
+    let (code, _, err) = endless("no trace", "--for 10s");
+    assert_eq!(code, 2);
+    assert!(err.contains("line 1 of the trace: "), "{err}");
+    let script = "i=0; while :; do i=$((i+1)); echo \"{\\\"at_ms\\\":${i}000,\\\"bucket\\\":\\\"a\\\"}\"; done | \"$0\" simulate --json --trace - --for 20s";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]).arg(env!("CARGO_BIN_EXE_dripd")).current_dir(shell.home());
+    let (code, out, err) = said(&command.output().expect("it runs"));
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(group(&serde_json::from_str(&out).expect("JSON"), "*")["pushed"], 21, "{out}");
+    for json in [&["--json"][..], &[]] {
+        let mut command = shell.command(&[&["simulate", "--for", "5s", "--load", "a: 1/s"], json].concat());
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+        let (code, _, err) = said(&command.stdout(full).output().expect("it runs"));
+        assert_eq!(code, 1, "{err}");
+        assert!(err.contains("cannot write to standard output"), "{err}");
+    }
+}
+
+#[test]
 fn bad_input_gets_one_line_and_the_way_out() {
     let shell = Shell::new("");
     let backwards = shell.file("b.jsonl", "{\"at_ms\":5,\"bucket\":\"a\"}\n{\"at_ms\":4,\"bucket\":\"a\"}\n");
     let unknown = shell.file("u.jsonl", "{\"at_ms\":5,\"buket\":\"a\"}\n");
     let empty = shell.file("e.jsonl", "\n");
+    let dear = shell.file("d.jsonl", "{\"at_ms\":5,\"bucket\":\"a\",\"cost\":0}\n");
     let orphans =
         shell.file("o.toml", "[[bucket]]\nmatch = '*'\nwithin = 'b:{1}'\n[[budget]]\nmatch = 'b:a'\nrate = '1/s'\n");
     let load = ["--for", "10s", "--load", "a: 1/s"];
@@ -167,6 +253,8 @@ fn bad_input_gets_one_line_and_the_way_out() {
         (&["--for", "1s", "--load", "a*: 1/s, sometimes"], 2, "\"sometimes\" is not understood: write NAME: "),
         (&["--for", "1s", "--load", "a: 3 buckets, 1/s"], 2, "the name of several buckets needs one *"),
         (&["--for", "1s", "--load", "a: 3 buckets"], 2, "it has no rate"),
+        (&["--for", "1s", "--load", "a: 1/s, 2/s"], 2, "\"2/s\" is a second rate: leave one out"),
+        (&["--for", "1s", "--trace", &dear], 2, "line 1 of the trace: cost must be a whole number, 1 to 100000"),
         (&["--for", "1s", "--load", "a: 1/s, from 5s, until 4s"], 2, "it ends before it begins"),
         (&[&load[..], &["--workers", "many"]].concat(), 2, "write [ROUTE: ]COUNTxTIME"),
         (
