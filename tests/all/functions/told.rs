@@ -364,3 +364,18 @@ fn jobs_that_are_out_below_a_budget_are_taken_off_what_it_is_told() {
     run(&mut case, at(0, 99), at(4, 0));
     assert_eq!(case.take("ready", 50).len(), 11, "nine of the twenty are out");
 }
+
+#[test]
+fn of_more_limits_than_are_kept_the_one_of_which_least_is_left_stays() {
+    let mut case =
+        Case::with("[defaults]\nrate = '100/s'\ntold = 'stop'\ncapacity = 1000\n[limits]\nready_window = 'off'\n");
+    assert_eq!(told_at(&mut case, T0, "a", &["0", "5000", "LIMIT", "5"]), 1);
+    for limit in [50, 500, 5_000, 50_000, 60_000] {
+        told_at(&mut case, T0, "a", &[&limit.to_string(), "60000", "LIMIT", &limit.to_string()]);
+    }
+    case.push_at(T0, "a", &jobs(30));
+    run(&mut case, T0, at(4, 900));
+    assert_eq!(case.take("ready", 50).len(), 0, "nothing is left of the five");
+    run(&mut case, at(4, 900), at(5, 200));
+    assert!(!case.take("ready", 50).is_empty(), "after its reset they leave");
+}

@@ -64,7 +64,7 @@ fn shows(terminal: &Terminal, columns: u16, rows: u16, parts: &[&str]) {
 fn on_80_columns_and_24_rows_each_bucket_has_a_row_with_everything_that_matters() {
     let (_server, shell, _daemon) = three();
     let terminal = top(&shell, &[], 80, 24);
-    shows(&terminal, 80, 24, &["1 of 3", "out 0/s", "rejected 0/s", " 49/50 "]);
+    shows(&terminal, 80, 24, &["1 of 3", "out 0/s", "rejected 0/s", " 49/50 ", "the next job leaves in "]);
     let text = terminal.text();
     let lines: Vec<String> = masked(&text).lines().map(str::to_owned).collect();
     let expected = [

@@ -24,12 +24,12 @@ do
   local digits = base.digits
 
   local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset' }
-  local LIMITS_MOST = 4 -- of a node: the one that was told longest ago is forgotten
+  local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
   local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or
   local KEPT_PERIODS = 3 -- so many periods, but
   local KEPT_MOST_US = 3600000000 -- no longer than this
   local SPARE = 1.03 -- a reckoned window is this much longer than the period: the other side counts by another clock
-  local LAST = 0.25 -- in this last part of a window its rest is let out no faster than its mean rate
+  local LAST = 0.1 -- in this last part of a window its rest is let out no faster than its mean rate
 
   local function key_of(l) return l.unit .. '/' .. digits(l.limit) end
 
@@ -98,13 +98,15 @@ do
   local function limit_of(t, how)
     local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
       is_told = 0, reset = 0 }
-    local key, count, oldest = key_of(l), 0, nil
+    local key, count, idlest = key_of(l), 0, nil
     if t[key] then return t[key] end
     for other, known in pairs(t) do
       count = count + 1
-      if not oldest or known.at < t[oldest].at then oldest = other end
+      local least = idlest and t[idlest]
+      local holds_less = not least or known.left > least.left or known.left == least.left and known.till < least.till
+      if holds_less then idlest = other end
     end
-    if count >= LIMITS_MOST then t[oldest] = nil end
+    if count >= LIMITS_MOST then t[idlest] = nil end -- the one that holds least back
     t[key] = l
     return l
   end
