@@ -31,12 +31,12 @@ fn found(figure: Figure, figures: &Figures) -> Option<(f64, String)> {
         Figure::WaitP95 => time(|wait| wait.p95),
         Figure::WaitP99 => time(|wait| wait.p99),
         Figure::WaitMax => time(|wait| wait.max),
-        Figure::Pushed => jobs(figures.pushed),
-        Figure::Accepted => jobs(figures.accepted),
-        Figure::Rejected => jobs(figures.rejected + figures.pushed_out),
-        Figure::Late => jobs(figures.late),
-        Figure::Dead => jobs(figures.dead),
-        Figure::Waiting => jobs(figures.waiting),
+        Figure::Pushed => jobs(figures.counts.pushed),
+        Figure::Accepted => jobs(figures.counts.accepted),
+        Figure::Rejected => jobs(figures.counts.rejected + figures.counts.pushed_out),
+        Figure::Late => jobs(figures.counts.late),
+        Figure::Dead => jobs(figures.counts.dead),
+        Figure::Waiting => jobs(figures.counts.waiting),
         Figure::Rate => Some((figures.per_second, format!("{:.2}/s", figures.per_second))),
         Figure::Use => figures.used.map(|used| (used, format!("{:.1}%", 100.0 * used))),
         Figure::Fairness => figures.fairness.map(|index| (index, format!("{index:.3}"))),
@@ -66,7 +66,7 @@ pub fn judge(expected: &Expectation, report: &Report) -> Result<(), Failed> {
         Value::Time(time) => (found, time.as_secs_f64(), shown),
         Value::Number(number) => (found, number, shown),
         Value::Share(share) => {
-            let found = found / figures.pushed as f64;
+            let found = found / figures.counts.pushed as f64;
             (found, share, format!("{:.2}%", 100.0 * found))
         }
     };

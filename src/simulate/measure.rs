@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 use crate::model::bucket::BucketName;
 use crate::model::glob::Glob;
@@ -24,7 +25,7 @@ pub struct Slot {
 }
 
 /// How many jobs came and went.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Jobs that producers sent.
     pub pushed: u64,

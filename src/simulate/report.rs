@@ -56,22 +56,9 @@ pub struct Figures {
     pub is_budget: bool,
     /// How many buckets of it had traffic.
     pub buckets: u64,
-    /// Jobs that producers sent.
-    pub pushed: u64,
-    /// Those that were accepted.
-    pub accepted: u64,
-    /// Those that were refused.
-    pub rejected: u64,
-    /// Those that were accepted, and pushed out by newer ones.
-    pub pushed_out: u64,
-    /// Those whose id was known, so that nothing was done.
-    pub duplicate: u64,
-    /// Those that could not be, or were not, taken before their deadline.
-    pub late: u64,
-    /// Those that were given up after their last try.
-    pub dead: u64,
-    /// Those that wait at the end.
-    pub waiting: u64,
+    /// How many jobs came and went.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// How long they waited; those that wait at the end count with what they waited so far. None: none was accepted.
     #[serde(rename = "wait_ms")]
     pub wait: Option<Wait>,
@@ -114,21 +101,15 @@ fn figures(group: Group, lasts: Duration) -> Figures {
     bound.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.by.cmp(&b.by)));
     let seconds = lasts.as_secs_f64();
     let fairness = group.fairness();
-    let Counts { pushed, accepted, rejected, pushed_out, duplicate, late, tries, units, dead, waiting, .. } =
-        group.counts;
     Figures {
         buckets: group.buckets,
-        pushed,
-        accepted,
-        rejected,
-        pushed_out,
-        duplicate,
-        late,
-        dead,
-        waiting,
+        counts: group.counts,
         wait,
-        per_second: tries as f64 / seconds,
-        used: group.limit_per_second.filter(|limit| *limit > 0.0).map(|limit| units as f64 / seconds / limit),
+        per_second: group.counts.tries as f64 / seconds,
+        used: group
+            .limit_per_second
+            .filter(|limit| *limit > 0.0)
+            .map(|limit| group.counts.units as f64 / seconds / limit),
         fairness,
         bound,
         slots: group.slots,
@@ -192,9 +173,9 @@ impl Report {
                 |of: fn(&Wait) -> Duration| f.wait.as_ref().map_or_else(|| "-".to_owned(), |wait| rough(of(wait)));
             format!(
                 "{:>12}{:>11}{:>8}{:>7}{:>7}{:>7}{:>8}",
-                grouped(f.pushed),
-                grouped(f.rejected + f.pushed_out),
-                grouped(f.late),
+                grouped(f.counts.pushed),
+                grouped(f.counts.rejected + f.counts.pushed_out),
+                grouped(f.counts.late),
                 wait(|wait| wait.p50),
                 wait(|wait| wait.p95),
                 wait(|wait| wait.p99),
@@ -214,7 +195,7 @@ impl Report {
                 "{:>9}{used:>6}{:>5}{:>9}  {}",
                 format!("{:.1}/s", f.per_second),
                 f.fairness.map_or_else(|| "-".to_owned(), |index| format!("{index:.2}")),
-                grouped(f.waiting),
+                grouped(f.counts.waiting),
                 bound.join(", ")
             );
             line.chars().take(WIDTH - NAME).collect()
