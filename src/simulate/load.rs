@@ -93,7 +93,7 @@ impl Load {
                 self.cost = Some((least <= most).then_some((least, most))?);
             }
             ["deadline", after] => {
-                self.deadline = Some(time(after).filter(|time| !time.is_zero() && *time <= LONGEST)?)
+                self.deadline = Some(time(after).filter(|time| !time.is_zero() && *time <= LONGEST)?);
             }
             ["delay", by] => self.delay = Some(time(by).filter(|time| *time <= LONGEST)?),
             ["fail", share] => self.fail = percent(share)?,
