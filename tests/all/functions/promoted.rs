@@ -71,7 +71,10 @@ fn a_server_that_is_promoted_again_raises_the_floor_though_it_counted_the_last_n
     assert!(lost > counted && floor(&mut second) == lost, "another server counts");
 
     let _: Value = ask(&mut first, &["CLUSTER", "FAILOVER", "TAKEOVER"]);
-    eventually("it is the primary again", || info(&mut first, "replication", "role") == "master");
+    eventually("it is the primary again, and serves", || {
+        let state: String = ask(&mut first, &["CLUSTER", "INFO"]);
+        info(&mut first, "replication", "role") == "master" && state.contains("cluster_state:ok")
+    });
     assert_eq!(ask::<u64>(&mut first, &["HGET", POLICY, "number"]), counted, "it never had the change");
     let next = set(&mut first, "c");
     assert!(next > lost);
