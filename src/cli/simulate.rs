@@ -1,6 +1,8 @@
 //! `dripd simulate`: what a configuration would do with some traffic, before it goes live.
 
+use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _};
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,6 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use serde_json::json;
-use tempfile::NamedTempFile;
 
 use super::{Exit, Failure, print, say_err};
 use crate::config::{BadConfig, Config};
@@ -83,8 +84,20 @@ fn bar(runs: u64) -> ProgressBar {
 }
 
 impl Simulate {
+    /// A plot does not replace what is read.
+    fn check_plot(&self, config: &Config) -> Result<(), Failure> {
+        let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
+        let Some(plot) = self.plot.as_ref().and_then(real) else { return Ok(()) };
+        let read = [config.path.as_ref(), self.trace.as_ref(), self.against.as_ref()];
+        if read.into_iter().flatten().any(|path| real(path).as_ref() == Some(&plot)) {
+            let why = format!("--plot would replace {}, which is read: name another file", plot.display());
+            return Err(Failure::new(Exit::Usage, why));
+        }
+        Ok(())
+    }
+
     /// The plan, and a trace from standard input, which is read twice.
-    fn plan(&self, expected: &[Expectation]) -> Result<(Plan, Option<NamedTempFile>), Failure> {
+    fn plan(&self, expected: &[Expectation]) -> Result<(Plan, Option<File>), Failure> {
         let (mut spooled, mut lasts) = (None, self.lasts);
         let traffic = match &self.trace {
             None => {
@@ -95,14 +108,21 @@ impl Simulate {
             Some(path) => {
                 let mut path = path.clone();
                 if path.as_os_str() == "-" {
-                    let mut file = NamedTempFile::new()?;
+                    // It has no name, so nothing stays behind whatever ends this.
+                    let mut file = tempfile::tempfile()?;
                     Trace::copy(std::io::stdin().lock(), &mut BufWriter::new(&mut file), self.lasts)
                         .map_err(SimulationError::from)?;
-                    file.path().clone_into(&mut path);
+                    path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
                     spooled = Some(file);
                 }
                 let length = Trace::length(&path).map_err(SimulationError::from)?;
-                lasts = Some(lasts.unwrap_or(MINUTE * (length.as_secs() as u32 / 60 + 1)));
+                if length > bounds::LONGEST {
+                    return Err(Failure::new(
+                        Exit::Usage,
+                        "the trace lasts longer than 366d: say for how long, as in --for 1h",
+                    ));
+                }
+                lasts = Some(lasts.unwrap_or(MINUTE * (length.as_secs() / 60 + 1) as u32));
                 Traffic::Trace(path)
             }
         };
@@ -132,6 +152,7 @@ impl Simulate {
         load: impl FnOnce(&std::path::Path) -> Result<Config, BadConfig>,
     ) -> Result<Exit, Failure> {
         let expected: Vec<Expectation> = config.expected.iter().chain(&self.expected).cloned().collect();
+        self.check_plot(&config)?;
         let (plan, _spooled) = self.plan(&expected)?;
         let second = self.against.as_deref().map(load).transpose()?;
         let (bar, began) = (bar(1 + u64::from(second.is_some())), Instant::now());

@@ -36,7 +36,7 @@ fn found(figure: Figure, figures: &Figures) -> Option<(f64, String)> {
         Figure::Rejected => jobs(figures.counts.rejected + figures.counts.pushed_out),
         Figure::Late => jobs(figures.counts.late),
         Figure::Dead => jobs(figures.counts.dead),
-        Figure::Waiting => jobs(figures.counts.waiting),
+        Figure::Waiting => jobs(figures.counts.waiting + figures.counts.retrying),
         Figure::Rate => Some((figures.per_second, format!("{:.2}/s", figures.per_second))),
         Figure::Use => figures.used.map(|used| (used, format!("{:.1}%", 100.0 * used))),
         Figure::Fairness => figures.fairness.map(|index| (index, format!("{index:.3}"))),

@@ -47,8 +47,10 @@ pub struct Counts {
     pub units: u64,
     /// Those that were given up after their last try.
     pub dead: u64,
-    /// Those that still wait at the end.
+    /// Those that no worker has taken at the end.
     pub waiting: u64,
+    /// Those that workers took, and that wait for another try at the end.
+    pub retrying: u64,
 }
 
 /// A group of buckets: those with the names of a pattern, or those below a budget.
@@ -212,9 +214,9 @@ impl Measures {
         }
     }
 
-    /// The buckets in which jobs wait.
-    pub fn all_waiting(&self) -> Vec<BucketName> {
-        self.buckets.iter().filter(|bucket| bucket.counts.waiting > 0).map(|bucket| bucket.name.clone()).collect()
+    /// All buckets that had traffic.
+    pub fn all_buckets(&self) -> Vec<BucketName> {
+        self.buckets.iter().map(|bucket| bucket.name.clone()).collect()
     }
 
     /// The next buckets with waiting jobs that are asked what binds them, at most so many: all have their turns.
@@ -244,8 +246,8 @@ impl Measures {
     /// The run is over: what is known of each bucket becomes figures of its groups. Groups without traffic go.
     pub fn finish(&mut self) {
         for bucket in &self.buckets {
-            let Counts { accepted, taken, .. } = bucket.counts;
-            let served = if accepted == 0 { 0.0 } else { taken as f64 / accepted as f64 };
+            let Counts { accepted, taken, retrying, .. } = bucket.counts;
+            let served = if accepted == 0 { 0.0 } else { taken.saturating_sub(retrying) as f64 / accepted as f64 };
             for at in &bucket.groups {
                 let (sum, squares) = &mut self.groups[*at].served;
                 *sum += served;

@@ -195,7 +195,7 @@ impl Report {
                 "{:>9}{used:>6}{:>5}{:>9}  {}",
                 format!("{:.1}/s", f.per_second),
                 f.fairness.map_or_else(|| "-".to_owned(), |index| format!("{index:.2}")),
-                grouped(f.counts.waiting),
+                grouped(f.counts.waiting + f.counts.retrying),
                 bound.join(", ")
             );
             line.chars().take(WIDTH - NAME).collect()

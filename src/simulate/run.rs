@@ -351,11 +351,13 @@ impl Run<'_> {
     /// It is over: a job that still waits has waited so far. Else a bucket from which nothing leaves would have no waits.
     async fn end(&mut self, at_us: u64) -> Result<(), SimulationError> {
         let now_us = self.plan.start_us + at_us;
-        for bucket in self.measures.all_waiting().iter().map(Some).chain([None]) {
-            for job in self.store.still_waiting(bucket, now_us).await? {
-                if let Some(job) = JobText::read(&job) {
-                    self.measures.waited(job.bucket, at_us.saturating_sub(job.at_us));
-                }
+        for bucket in self.measures.all_buckets().iter().map(Some).chain([None]) {
+            let [fresh, tried] = self.store.still_waiting(bucket, now_us).await?;
+            for job in fresh.iter().filter_map(|job| JobText::read(job)) {
+                self.measures.waited(job.bucket, at_us.saturating_sub(job.at_us));
+            }
+            for job in tried.iter().filter_map(|job| JobText::read(job)) {
+                self.measures.count(job.bucket, |counts| counts.retrying += 1);
             }
         }
         Ok(())

@@ -82,11 +82,8 @@ pub enum BadTrace {
         why: String,
     },
     /// There is nothing in it.
-    #[error("the trace {path} holds no line")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("the trace holds no line")]
+    Empty,
 }
 
 /// A trace that is read line by line.
@@ -121,7 +118,7 @@ impl Trace {
         for push in Self::open(path)? {
             last = Some(push?.at_us);
         }
-        last.map(Duration::from_micros).ok_or_else(|| BadTrace::Empty { path: path.to_owned() })
+        last.map(Duration::from_micros).ok_or(BadTrace::Empty)
     }
 }
 

@@ -72,7 +72,8 @@ do
   -- begin_job: a worker has taken a job.
   local function begin_job(route, group, now, id, job, is_first, is_late)
     local out = world.taken
-    out[#out + 1], out[#out + 2], out[#out + 3] = job, now - world.start_us, (is_first and 1 or 0) + (is_late and 2 or 0)
+    local how = (is_first and 1 or 0) + (is_late and 2 or 0)
+    out[#out + 1], out[#out + 2], out[#out + 3] = job, now - world.start_us, how
     group.free = group.free - 1
     put(world.busy, { at = now + service_us(group), id = id, route = route, group = group, job = job })
   end
@@ -217,7 +218,8 @@ do
     local now, given = base.clock(args[1]), cjson.decode(args[2])
     local ctx = context.open(keys.space_before(redis_keys[1], 'policy'), args[1])
     world = {
-      ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {}, queues = ctx.k.queues,
+      ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {},
+      queues = ctx.k.queues,
       schedule = ctx.k.schedule, rejected = ctx.k.rejected, dead_key = ctx.k.dead, daemon_at = huge, free_at = now,
       failed = 0, throttled = 0,
     }
@@ -240,7 +242,7 @@ do
   --        pushed, words
   -- reply  { the time that was reached, how many arguments were used,
   --          verdicts of the arrivals: how many were accepted, the verdict of a submit, or an error,
-  --          taken jobs: { job, when since the beginning, 1: for the first time, + 2: after its deadline } as a flat list,
+  --          taken jobs: { job, when since the beginning, 1: for the first time, + 2: after its deadline }, flat,
   --          jobs that are dead,
   --          jobs that were dropped at their turn, or pushed out: { bucket, how many, why } as a flat list,
   --          how many times a job failed, and was throttled, in all }
@@ -269,34 +271,36 @@ do
     return { out.now, i - 1, out.verdicts, out.taken, out.dead, dropped(), out.failed, out.throttled }
   end
 
-  -- drip__still_waiting: the jobs that wait in a bucket at the end; where there is no such key, those that lie ready for
+  -- drip__still_waiting: the jobs that wait in a bucket at the end, or, of the policy key, those that lie ready for
   -- workers. Nothing can go on after it.
   -- keys   <prefix>:queue:<bucket>, or <prefix>:policy
   -- args   now_us
-  -- reply  the jobs
+  -- reply  { jobs that no worker has taken yet, jobs that wait for another try }
   local function still_waiting(redis_keys, args)
-    local ctx, list = world.ctx, {}
-    local function add(stored)
+    local ctx, fresh, tried = world.ctx, {}, {}
+    local function add(stored, list)
       for _, text in ipairs(stored) do list[#list + 1] = match(text, '[%d.]+$') end -- its options stand before it
     end
     local _, name = keys.split_queue(redis_keys[1])
     if name then
-      add(call('LRANGE', redis_keys[1], 0, -1))
-      add(call('ZRANGE', ctx.k.delayed .. name, 0, -1))
-      return list
+      add(call('LRANGE', redis_keys[1], 0, -1), fresh)
+      add(call('ZRANGE', ctx.k.delayed .. name, 0, -1), fresh)
+      add(call('ZRANGE', ctx.k.retry .. name, 0, -1), tried)
+      return { fresh, tried }
     end
     for _, route in ipairs(world.routes) do
-      if route.pop then add(call('LRANGE', route.key, 0, -1)) end
+      if route.pop then add(call('LRANGE', route.key, 0, -1), fresh) end
       while not route.pop do
         local found = call('XREADGROUP', 'GROUP', 'workers', 'end', 'COUNT', 1000, 'STREAMS', route.key, '>')
         if not found or not found[1] then break end
         for _, entry in ipairs(found[1][2]) do
           local fields = base.by_name(entry[2])
-          if fields.attempt == '1' and not fields.kept then list[#list + 1] = fields.job end
+          local list = fields.attempt == '1' and not fields.kept and fresh or tried
+          list[#list + 1] = fields.job
         end
       end
     end
-    return list
+    return { fresh, tried }
   end
 
   redis.register_function('drip__still_waiting', still_waiting)

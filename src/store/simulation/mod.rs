@@ -167,11 +167,17 @@ impl Store {
         })
     }
 
-    /// The jobs that wait in a bucket at the end; `None`: those that lie ready for workers.
-    pub async fn still_waiting(&mut self, bucket: Option<&BucketName>, now_us: u64) -> Result<Vec<String>, StoreError> {
+    /// The jobs that wait in a bucket at the end; `None`: those that lie ready for workers. First those that no worker
+    /// has taken yet, then those that wait for another try.
+    pub async fn still_waiting(
+        &mut self,
+        bucket: Option<&BucketName>,
+        now_us: u64,
+    ) -> Result<[Vec<String>; 2], StoreError> {
         let key = bucket.map_or_else(|| self.keys().policy(), |bucket| self.keys().queue(bucket));
-        let jobs: Vec<Text> = self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
-        Ok(jobs.into_iter().map(|job| job.0).collect())
+        let jobs: (Vec<Text>, Vec<Text>) = self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
+        let texts = |jobs: Vec<Text>| jobs.into_iter().map(|job| job.0).collect();
+        Ok([texts(jobs.0), texts(jobs.1)])
     }
 
     /// A daemon is alive, for whoever asks what binds.

@@ -147,10 +147,15 @@ fn what_is_expected_is_judged_by_the_exit_code_and_said() {
 
 #[test]
 fn no_expectation_passes_because_nothing_got_through() {
-    let shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 1000\n[[bucket]]\nmatch = 'tiny'\ncapacity = 1\n");
+    let shell = Shell::new(
+        "[defaults]\nrate = '1/h'\ncapacity = 1000\n[[bucket]]\nmatch = 'tiny'\ncapacity = 1\n\
+                            [[bucket]]\nmatch = 'quick'\nrate = '10/s'\n",
+    );
     for (load, more, expected, said) in [
         ("a: 2/s", &[][..], "a wait.p99 < 30s", "it is 5"),
         ("a: 2/s", &["--workers", "1x1s, away 0s to 1h"], "a wait.p50 < 1s", "it is "),
+        ("quick: 2/s, throttle 100% for 5s, until 1s", &[], "quick waiting <= 0", "it is "),
+        ("quick: 2/s, throttle 100% for 5s, until 1s", &[], "quick fairness > 99%", "it is "),
         ("a: 2/s, delay 1h", &[], "a fairness > 99%", "it is not known: no job was taken"),
         ("a: 2/s", &[], "a use < 50%", "it is "),
         ("tiny: 2/s, deadline 1s", &["--workers", "1x1s, away 0s to 1h"], "tiny late <= 0", "it is "),
@@ -235,6 +240,7 @@ fn bad_input_gets_one_line_and_the_way_out() {
     let backwards = shell.file("b.jsonl", "{\"at_ms\":5,\"bucket\":\"a\"}\n{\"at_ms\":4,\"bucket\":\"a\"}\n");
     let unknown = shell.file("u.jsonl", "{\"at_ms\":5,\"buket\":\"a\"}\n");
     let empty = shell.file("e.jsonl", "\n");
+    let long = shell.file("l.jsonl", "{\"at_ms\":0,\"bucket\":\"a\"}\n{\"at_ms\":9999999999999,\"bucket\":\"a\"}\n");
     let dear = shell.file("d.jsonl", "{\"at_ms\":5,\"bucket\":\"a\",\"cost\":0}\n");
     let orphans =
         shell.file("o.toml", "[[bucket]]\nmatch = '*'\nwithin = 'b:{1}'\n[[budget]]\nmatch = 'b:a'\nrate = '1/s'\n");
@@ -264,6 +270,8 @@ fn bad_input_gets_one_line_and_the_way_out() {
         ),
         (&[&load[..], &["--assert", "a wait < 1s"]].concat(), 2, "\"wait\" is no figure: write PATTERN FIGURE"),
         (&[&load[..], &["--assert", "a wait.p99 < 1/s"]].concat(), 2, "\"1/s\" is no value of wait.p99"),
+        (&["--trace", &dear, "--plot", &dear], 2, "--plot would replace "),
+        (&["--trace", &long], 2, "the trace lasts longer than 366d"),
         (&[&load[..], &["--against", "nowhere.toml"]].concat(), 78, "cannot be read"),
         (&["--for", "10s", "--load", "c: 1/s", "--config", &orphans], 2, "bucket c refuses"),
     ] {
