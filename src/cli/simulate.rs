@@ -88,8 +88,8 @@ impl Simulate {
     fn check_plot(&self, config: &Config) -> Result<(), Failure> {
         let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let Some(plot) = self.plot.as_ref().and_then(real) else { return Ok(()) };
-        let read = [config.path.as_ref(), self.trace.as_ref(), self.against.as_ref()];
-        if read.into_iter().flatten().any(|path| real(path).as_ref() == Some(&plot)) {
+        let inputs = [config.path.as_ref(), self.trace.as_ref(), self.against.as_ref()];
+        if inputs.into_iter().flatten().any(|path| real(path).as_ref() == Some(&plot)) {
             let why = format!("--plot would replace {}, which is read: name another file", plot.display());
             return Err(Failure::new(Exit::Usage, why));
         }
