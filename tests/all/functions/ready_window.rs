@@ -234,6 +234,37 @@ fn held_buckets_go_in_the_order_in_which_their_last_jobs_left_whatever_their_rat
     audit(&mut case);
 }
 
+/// A job that is dropped at its turn, because its deadline has passed or somebody cancelled it, is no turn: the next
+/// job of its bucket takes it.
+#[test]
+fn a_held_bucket_loses_no_turn_by_jobs_that_are_dropped() {
+    let mut case =
+        Case::with("[defaults]\nrate = '100/s'\ncapacity = 1000\n[limits]\nready_window = '1h'\nmax_ready = 1\n");
+    case.settle_at(T0);
+    case.push_at(T0, "first", &["x"]);
+    case.drain_at(T0);
+    case.push_at(T0 + MS, "plain", &["x"; 20]);
+    let now = (T0 + 2 * MS).to_string();
+    for n in 0..200 {
+        let ttl_ms = if n % 50 == 49 { "3600000" } else { "1" };
+        let _: Vec<redis::Value> = case.fcall("drip__submit", &["queue:late"], &[&now, &n.to_string(), "TTL", ttl_ms]);
+    }
+    case.wake_at(T0 + 2 * MS, &["plain", "late"]);
+    let mut order = Vec::new();
+    for turn in 1..=8 {
+        assert_eq!(case.take("ready", 10).len(), 1, "turn {turn}");
+        let now = T0 + turn * S;
+        let mut calls = 0;
+        while case.drain_at(now).wait_us == 0 {
+            calls += 1;
+            assert!(calls < 3, "a call drops many");
+        }
+        order.push(case.stream("ready").pop().expect("it left").text("bucket"));
+    }
+    assert_eq!(order, ["plain", "late", "plain", "late", "plain", "late", "plain", "late"]);
+    audit(&mut case);
+}
+
 /// What is remembered of spaces is bounded, and one that is in use is not the one that is forgotten.
 #[test]
 fn hundreds_of_other_spaces_on_the_server_change_nobody_s_turn() {

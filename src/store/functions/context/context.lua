@@ -12,7 +12,7 @@
 --   rollout    the name of that change, nil where no rollout has begun
 --   held       names of the routes with held buckets, separated by spaces
 --   memory     what is remembered of this space (context/memory)
---   bytes      of jobs read so far; entries: rejected so far; `spent` bounds both
+--   bytes      of jobs read so far; entries: jobs dropped so far; `spent` bounds both
 --   dispatched, rejected, latest_us   its figures
 --   rooms      the rooms of the routes that were asked for (route/room)
 --   head_of, head   a bucket whose next job was read already, and that job (dispatch/fast_path)

@@ -1,4 +1,4 @@
--- needs: base, context.memory, context.trace, dispatch.leave, limits.slots, queue.delayed, queue.envelope,
+-- needs: base, context, context.memory, context.trace, dispatch.leave, limits.slots, queue.delayed, queue.envelope,
 --   queue.rejected, queue.retries, route.room, state, state.bucket, state.waiting, tree.budget, tree.path
 -- Dispatch: the turn of one bucket. Retries leave first, then the queue, as many as the rate, the route and the call
 -- allow. Every job may take this path, so it does nothing that only some jobs need. Most turns take the fast path
@@ -6,7 +6,7 @@
 
 local dispatch = {}
 do
-  local digits, room_of, send, admits = base.digits, room.of, leave.send, leave.admits
+  local digits, room_of, send, admits, spent = base.digits, room.of, leave.send, leave.admits, context.spent
   local watched_in, watch_note = trace.of, trace.note
 
   -- The positions of the next jobs in a queue, as LINDEX takes them: '-1', '-2', ...
@@ -57,11 +57,12 @@ do
   local function from_queue(ctx, s, allowed)
     local queue, name, limit, out, len, large, magic =
       s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len, false, ctx.magic
+    local is_held = s.left_state == 'held'
     while out < len do
       local r = admits(ctx, s, allowed)
       if not r then break end
       local job = out == 0 and read_head(ctx, name) or call('LINDEX', queue, from_right[out + 1])
-      local bytes, o = #job, magic and envelope.read(magic, job)
+      local bytes, o, before = #job, magic and envelope.read(magic, job), ctx.dispatched
       if o then
         if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
       elseif bytes <= limit then
@@ -71,7 +72,9 @@ do
         break
       end
       large = bytes > 4096
-      out, allowed = out + 1, allowed - 1
+      out = out + 1
+      -- A held bucket has its turn for one job, which a dropped one does not use up.
+      if not is_held or ctx.dispatched > before or spent(ctx) then allowed = allowed - 1 end
     end
     -- RPOP is a little cheaper, but replies the job once more.
     if out == 1 and not large then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
@@ -117,13 +120,13 @@ do
   end
 
   -- state_after: the state of a bucket after its turn. A bucket that is still due is queued for its share, or held for
-  -- its route.
-  local function state_after(ctx, s)
+  -- its route. `is_kept`: it was held and no job of it has left, so its turn is still to come.
+  local function state_after(ctx, s, is_kept)
     local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
     if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return state.decide(ctx, s) end
     local parent = s.p.parent
     if parent and not s.granted and path.is_blocked(ctx, parent) then return budget.queue_bucket(ctx, s) end
-    if room_of(ctx, s.p.route).left <= 0 then return waiting.route_key(ctx, s.p.route) end
+    if is_kept or room_of(ctx, s.p.route).left <= 0 then return waiting.route_key(ctx, s.p.route) end
     if s.granted and parent then return budget.queue_bucket(ctx, s) end
     return state.decide(ctx, s)
   end
@@ -163,8 +166,8 @@ do
       bucket.park(ctx, s, event)
       return min(rest, allowed - 1), false
     end
-    local to = state_after(ctx, s)
-    local is_kept = s.left_state == 'held' and ctx.dispatched == dispatched_before and waiting.budget(ctx, to)
+    local is_kept = s.left_state == 'held' and ctx.dispatched == dispatched_before
+    local to = state_after(ctx, s, is_kept)
     if is_kept then room.restore_rank(room_of(ctx, s.p.route), s.bucket) end
     state.enter(ctx, s, to, event)
     if (to == ctx.k.schedule or to == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then

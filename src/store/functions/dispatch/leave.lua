@@ -158,7 +158,7 @@ do
   local function turned_away(ctx, s, o, bytes, it)
     local name = s.bucket
     if ids.is_cancelled(it) then
-      ctx.bytes = ctx.bytes + bytes
+      ctx.bytes, ctx.entries = ctx.bytes + bytes, ctx.entries + 1
       context.count(ctx, 'cancelled', 1)
     else
       local reason = #o.body > ctx.limits.max_job_bytes and 'too_large' or 'expired'

@@ -417,8 +417,8 @@ do
   end
 
   -- note_grant: a held bucket of this rank has its turn.
-  -- restore_rank: no job of it left, because a budget above does not admit it: it keeps its rank, or it would fall
-  -- behind its siblings each time.
+  -- restore_rank: no job of it left, because a budget above does not admit it, or its jobs were dropped at their turn:
+  -- it keeps its rank, or it would fall behind the others each time.
   -- forget_rank: a bucket without work has some.
   function room.note_grant(ctx, r, name, rank)
     if not r.lefts or r.left_count >= LEFTS_MOST then r.lefts, r.left_count = {}, 0 end
