@@ -265,6 +265,22 @@ fn a_held_bucket_loses_no_turn_by_jobs_that_are_dropped() {
     audit(&mut case);
 }
 
+/// What the route takes besides the turns goes to whoever is due first: by turns too, not by their names.
+#[test]
+fn two_floods_of_one_rate_have_equal_shares_of_few_workers() {
+    for (rate, workers) in [("30/s", 1), ("47/s", 3), ("60/s", 3), ("100/s", 3), ("100/s", 7)] {
+        let toml = format!("[defaults]\nrate = '{rate}'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+        let hands = (0..workers).map(|_| Hand::always(250 * MS)).collect();
+        let floods = ["a", "b"].map(|bucket| World::backlog(0, bucket, 1_000));
+        let mut world = World::new(&toml, hands, floods.to_vec());
+        world.run(20 * S);
+        let of = world.by_bucket();
+        let (a, b) = (of["a"].len(), of["b"].len());
+        assert!(a.abs_diff(b) <= 2, "{rate}, {workers} workers: {a} and {b}");
+        world.audit();
+    }
+}
+
 /// What is remembered of spaces is bounded, and one that is in use is not the one that is forgotten.
 #[test]
 fn hundreds_of_other_spaces_on_the_server_change_nobody_s_turn() {

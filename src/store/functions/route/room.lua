@@ -413,17 +413,19 @@ do
   function room.rank_of(ctx, s)
     local r = ctx.memory.rooms[s.p.route]
     local is_known = r and r.lefts and ctx.now >= r.turned_us and ctx.now - r.turned_us <= ANEW_US
-    return is_known and r.lefts[s.bucket] or min(s.due, ctx.now)
+    local left_us = is_known and r.lefts[s.bucket]
+    -- A job that left since then, because its route took more than the held ones, has moved the due on.
+    return left_us and max(left_us, min(s.due - s.p.interval_us, ctx.now)) or min(s.due, ctx.now)
   end
 
-  -- note_grant: a held bucket of this rank has its turn.
+  -- note_grant: a held bucket of this rank has its turn; `at` keeps those of one call in their order.
   -- restore_rank: no job of it left, because a budget above does not admit it, or its jobs were dropped at their turn:
   -- it keeps its rank, or it would fall behind the others each time.
   -- forget_rank: a bucket without work has some.
-  function room.note_grant(ctx, r, name, rank)
+  function room.note_grant(r, name, rank, at)
     if not r.lefts or r.left_count >= LEFTS_MOST then r.lefts, r.left_count = {}, 0 end
     if not r.lefts[name] then r.left_count = r.left_count + 1 end
-    r.lefts[name] = ctx.now
+    r.lefts[name] = at
     if not r.ranks then r.ranks = {} end
     r.ranks[name] = rank
   end
