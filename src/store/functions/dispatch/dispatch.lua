@@ -51,13 +51,18 @@ do
     return head
   end
 
+  -- uses_turn: whether the job that is gone, when `before` jobs had left in this call, counts for what a turn allows. A
+  -- held bucket has its turn for one job, which a dropped one does not use up.
+  local function uses_turn(ctx, s, before)
+    return s.left_state ~= 'held' or ctx.dispatched > before or spent(ctx)
+  end
+
   -- from_queue: let out jobs from the right end of the queue. A job is removed from its queue only after it is in a
   -- stream. Whatever stops or raises in between, no job is lost, and a job that may not leave is not touched. Jobs are
   -- read one by one, because the size of the next one is not known. Replies how much of `allowed` is left.
   local function from_queue(ctx, s, allowed)
     local queue, name, limit, out, len, large, magic =
       s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len, false, ctx.magic
-    local is_held = s.left_state == 'held'
     while out < len do
       local r = admits(ctx, s, allowed)
       if not r then break end
@@ -73,8 +78,7 @@ do
       end
       large = bytes > 4096
       out = out + 1
-      -- A held bucket has its turn for one job, which a dropped one does not use up.
-      if not is_held or ctx.dispatched > before or spent(ctx) then allowed = allowed - 1 end
+      if uses_turn(ctx, s, before) then allowed = allowed - 1 end
     end
     -- RPOP is a little cheaper, but replies the job once more.
     if out == 1 and not large then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
@@ -106,13 +110,16 @@ do
         if s.len > 0 then allowed = from_queue(ctx, s, allowed) end
         break
       end
-      local takes_queue, before = is_queue and s.len > 0, allowed
+      local takes_queue, len, before = is_queue and s.len > 0, s.len, ctx.dispatched
+      local is_gone
       if takes_queue then
         allowed = allowed - 1 + from_queue(ctx, s, 1)
-      elseif one_delayed(ctx, s, text, job, s.len > 0 or leave.others_wait(ctx, s, 1)) then
-        allowed = allowed - 1
+        is_gone = s.len < len
+      else
+        is_gone = one_delayed(ctx, s, text, job, len > 0 or leave.others_wait(ctx, s, 1))
+        if is_gone and uses_turn(ctx, s, before) then allowed = allowed - 1 end
       end
-      if allowed == before then break end
+      if not is_gone then break end
       is_queue = not takes_queue
     end
     delayed.note_next(ctx, name, was_queue, is_queue and delayed.next_one(ctx, name) ~= nil)

@@ -98,6 +98,7 @@ do
     local batch, due = max(1, ctx.limits.batch - ctx.looked - ctx.turned), nil
     due, first = state.due(ctx, batch, first)
     if not due then return false, first end
+    if #due > 2 then room.in_order(ctx, due) end
     local names = {}
     for i = 1, #due, 2 do names[(i + 1) / 2] = due[i] end
     record.expect(ctx.rec, names)
@@ -114,16 +115,13 @@ do
   end
 
   -- held_turns: take the turns of the first buckets that are held for a route, one job each. They resume now, at their
-  -- rate: the time for which they were held counts neither as lateness nor as credit. Those that go first are due a
-  -- microsecond earlier each, so that buckets of one rate are due again in this order: by their names, the first would
-  -- always get what the route takes besides.
+  -- rate: the time for which they were held counts neither as lateness nor as credit.
   local function held_turns(ctx, r, key, front)
     local names, due = {}, {}
     for i, one in ipairs(front) do
-      local at = ctx.now - #front + i
-      names[i], due[2 * i] = one.id, base.digits(at)
+      names[i], due[2 * i] = one.id, ctx.now_text
       waiting.leave(ctx, key, one.id, one.due)
-      room.note_grant(r, one.id, one.rank, at) -- before it is held again
+      room.note_grant(ctx, r, one.id, one.rank) -- before it is held again
     end
     local work = {
       s = {}, names = names, due = due, from = false, states = {}, allowances = bucket.allowances_of(ctx, names),

@@ -84,6 +84,9 @@ pub(super) struct Held {
 pub(super) struct Turns {
     /// When the last of them was.
     pub(super) at: u64,
+    /// How many there were, and the number of the last one of each bucket.
+    pub(super) count: u64,
+    pub(super) order: BTreeMap<String, u64>,
     /// When each bucket had its last.
     pub(super) of: BTreeMap<String, u64>,
     /// Whether its jobs went into a list then: where they go elsewhere now nothing of it holds.

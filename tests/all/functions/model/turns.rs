@@ -22,7 +22,7 @@ impl Model {
                 } else {
                     self.rest.remove(*bucket);
                     state.due = state.due.or(Some(now));
-                    left += self.visit(now, bucket, state, usize::MAX);
+                    left += self.visit(now, bucket, state, None);
                 }
             }
         }
@@ -69,15 +69,19 @@ impl Model {
         // After a second without held buckets, or a step back of the clock, nobody knows of an earlier turn.
         if now > turns.at + S || now < turns.at {
             turns.of.clear();
+            turns.order.clear();
         }
         turns.at = now;
         let mut left = 0;
-        for (_, _, bucket) in held.into_iter().take(room) {
+        for (rank, _, bucket) in held.into_iter().take(room) {
+            let turns = self.turns_of(route);
+            turns.count += 1;
+            turns.order.insert(bucket.clone(), turns.count);
+            turns.of.insert(bucket.clone(), now);
             self.held.remove(&bucket);
-            self.turns_of(route).of.insert(bucket.clone(), now);
             self.schedule.insert(bucket.clone(), now);
             let state = self.look(now, &bucket);
-            left += self.visit(now, &bucket, state, 1);
+            left += self.visit(now, &bucket, state, Some((route, rank)));
         }
         if !self.held_for(route).is_empty() {
             self.closed.insert(route.to_owned());
@@ -95,11 +99,24 @@ impl Model {
     }
 
     /// A bucket is held from now on.
-    fn hold(&mut self, now: u64, bucket: &str, route: &str, due: u64) {
+    fn hold(&mut self, now: u64, bucket: &str, p: &Policy, due: u64) {
+        let (route, interval) = (&p.route, p.rate.interval());
         let turns = self.turns_of(route);
         let is_known = (turns.at..=turns.at + S).contains(&now);
-        let rank = turns.of.get(bucket).copied().filter(|_| is_known).unwrap_or(due.min(now));
+        let left_at = turns.of.get(bucket).copied().filter(|_| is_known);
+        // What left since then, besides the turns, has moved the due on. Those that left together keep the order of their turns.
+        let rank = left_at.map_or(due.min(now), |at| {
+            at.max(due.saturating_sub(interval).min(now)) - (turns.count - turns.order[bucket]).min(1_000)
+        });
         self.held.insert(bucket.into(), Held { route: route.into(), due, rank });
+    }
+
+    /// The number of the last turn of a bucket that is due with others; 0: it had none.
+    fn last_turn(&mut self, now: u64, bucket: &str) -> u64 {
+        let route = self.policy(now, bucket).route;
+        let turns = self.turns_of(&route);
+        let is_known = (turns.at..=turns.at + S).contains(&now);
+        turns.order.get(bucket).copied().filter(|_| is_known).unwrap_or(0)
     }
 
     /// One that had no work has some: "whose first job came then".
@@ -109,7 +126,9 @@ impl Model {
             return;
         }
         let route = self.policy(now, bucket).route;
-        self.turns_of(&route).of.remove(bucket);
+        let turns = self.turns_of(&route);
+        turns.of.remove(bucket);
+        turns.order.remove(bucket);
     }
 
     /// A bucket has work that may leave, once it is due: no earlier than now.
@@ -206,19 +225,22 @@ impl Model {
 
     /// The turns of the buckets that are due, the longest due first. Replies how many jobs left.
     pub(super) fn turns(&mut self, now: u64) -> usize {
-        let due = self.schedule.iter().map(|(bucket, due)| (*due, bucket.clone()));
-        let mut due: Vec<(u64, String)> = due.filter(|(due, _)| *due <= now).collect();
+        let due: Vec<(u64, String)> = self.schedule.iter().map(|(bucket, due)| (*due, bucket.clone())).collect();
+        let due = due.into_iter().filter(|(due, _)| *due <= now);
+        let mut due: Vec<_> = due.map(|(due, bucket)| (due, self.last_turn(now, &bucket), bucket)).collect();
         due.sort();
         let mut left = 0;
-        for (_, bucket) in due {
+        for (_, _, bucket) in due {
             let state = self.look(now, &bucket);
-            left += self.visit(now, &bucket, state, usize::MAX);
+            left += self.visit(now, &bucket, state, None);
         }
         left
     }
 
-    /// The turn of a bucket, for so many jobs: retries first, then delayed jobs and the queue. Replies how many jobs left.
-    pub(super) fn visit(&mut self, now: u64, bucket: &str, state: State, mut most: usize) -> usize {
+    /// The turn of a bucket: retries first, then delayed jobs and the queue. One that was held, for a route and with a rank, has it for one job.
+    /// Replies how many jobs left.
+    fn visit(&mut self, now: u64, bucket: &str, state: State, held: Option<(&str, u64)>) -> usize {
+        let mut most = if held.is_some() { 1 } else { usize::MAX };
         self.settle(bucket, &state);
         let (p, before) = (state.policy, self.out());
         let mut due = state.due.expect("scheduled");
@@ -238,6 +260,10 @@ impl Model {
         if !is_behind {
             self.by_turns(now, bucket, &p, (&mut due, &mut most), announced);
         }
+        let rank = held.filter(|(route, _)| *route == p.route && self.out() == before);
+        if let Some((route, rank)) = rank {
+            self.turns_of(route).of.insert(bucket.to_owned(), rank);
+        }
         let working = announced && self.announce(now, bucket, true);
         self.set_level(bucket, p.capacity);
         self.schedule.remove(bucket);
@@ -248,7 +274,7 @@ impl Model {
             return self.out() - before;
         }
         match (due > now, self.len(bucket) > 0 || working) {
-            (false, true) if self.room(now, &p.route) == 0 => self.hold(now, bucket, &p.route, due),
+            (false, true) if self.room(now, &p.route) == 0 => self.hold(now, bucket, &p, due),
             (_, true) => drop(self.schedule.insert(bucket.into(), due)),
             (true, false) => drop(self.rest.insert(bucket.into(), due)),
             (false, false) => {}
@@ -309,9 +335,12 @@ impl Model {
                 next.as_ref().and_then(|at| self.delayed.get_mut(bucket).and_then(|jobs| jobs.remove(at)))
             };
             let Some(job) = job else { break };
-            *most -= 1;
+            let (before, is_held) = (self.out(), *most == 1);
             self.first_turn(now, bucket, p, due, job);
-            is_queue = next.is_some() && !takes_queue;
+            // A held bucket has its turn for one job, which a dropped one does not use up.
+            let is_kept = is_held && self.out() == before;
+            *most -= usize::from(!is_kept);
+            is_queue = next.is_some() && (!takes_queue || is_kept);
         }
         if announced {
             let waits = self.delayed.get(bucket).is_some_and(|jobs| !jobs.is_empty());
