@@ -62,7 +62,7 @@ impl ScratchRedis {
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT, "sh"]).arg(home.path()).arg(&program);
         // Small nodes make what only simulations do a little faster.
-        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--stream-node-max-entries", "8"]);
+        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--stream-node-max-entries", "8", "--latency-tracking", "no"]);
         command.arg("--unixsocket").arg(&socket).arg("--dir").arg(home.path());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for this process

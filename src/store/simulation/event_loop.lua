@@ -71,9 +71,9 @@ do
 
   -- begin_job: a worker has taken a job.
   local function begin_job(route, group, now, id, job, is_first, is_late)
-    local out = world.taken
+    local out, n = world.taken, #world.taken
     local how = (is_first and 1 or 0) + (is_late and 2 or 0)
-    out[#out + 1], out[#out + 2], out[#out + 3] = job, now - world.start_us, how
+    out[n + 1], out[n + 2], out[n + 3] = job, now - world.start_us, how
     group.free = group.free - 1
     put(world.busy, { at = now + service_us(group), id = id, route = route, group = group, job = job })
   end
@@ -84,9 +84,18 @@ do
     local found = call('XREADGROUP', 'GROUP', 'workers', group.name, 'COUNT', most, 'STREAMS', route.key, '>')
     local entries = found and found[1] and found[1][2] or {}
     for _, entry in ipairs(entries) do
-      local fields = base.by_name(entry[2])
-      local is_first, deadline_us = fields.attempt == '1' and not fields.kept, tonumber(fields.deadline_us)
-      begin_job(route, group, now, entry[1], fields.job, is_first, deadline_us and now > deadline_us)
+      local fields, job, is_first, is_late = entry[2], nil, true, false
+      for i = 1, #fields, 2 do
+        local name, value = fields[i], fields[i + 1]
+        if name == 'job' then
+          job = value
+        elseif name == 'attempt' and value ~= '1' or name == 'kept' then
+          is_first = false
+        elseif name == 'deadline_us' then
+          is_late = now > tonumber(value)
+        end
+      end
+      begin_job(route, group, now, entry[1], job, is_first, is_late)
     end
     return #entries == most
   end
@@ -115,7 +124,7 @@ do
     local done = take(world.busy)
     local route, group = done.route, done.group
     group.free = group.free + 1
-    local kind = done.id and world.kinds[tonumber(match(done.job, '^%d+%.(%d+)'))]
+    local kind = done.id and world.may_fail and world.kinds[tonumber(match(done.job, '^%d+%.(%d+)'))]
     if done.id then
       local args, now_text = { done.id }, digits(now)
       if kind and happens(kind.throttle) then
@@ -221,8 +230,9 @@ do
       ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {},
       queues = ctx.k.queues,
       schedule = ctx.k.schedule, rejected = ctx.k.rejected, dead_key = ctx.k.dead, daemon_at = huge, free_at = now,
-      failed = 0, throttled = 0,
+      may_fail = false, failed = 0, throttled = 0,
     }
+    for _, kind in ipairs(world.kinds) do world.may_fail = world.may_fail or kind.fail > 0 or kind.throttle > 0 end
     for _, it in ipairs(world.routes) do
       local f = forward.of(ctx.rec, it.name)
       it.key, it.pop = f and f.to or keys.ready(ctx.space, it.name), f and (f.push == 'LPUSH' and 'RPOP' or 'LPOP')
@@ -249,8 +259,9 @@ do
   local function simulate(_, args)
     local till, i, steps = base.clock(args[1]), 2, 0
     world.verdicts, world.taken, world.dead = {}, {}, {}
+    local arrive_at = tonumber(args[i] or huge)
     while steps < STEPS do
-      local finish_at, arrive_at = world.busy[1] and world.busy[1].at or huge, args[i] and tonumber(args[i]) or huge
+      local finish_at = world.busy[1] and world.busy[1].at or huge
       local now = min(finish_at, arrive_at, world.shift_at, world.daemon_at)
       if now > till then
         world.now = till
@@ -261,6 +272,7 @@ do
         finish_job(now)
       elseif arrive_at == now then
         i = arrive(args, i, now)
+        arrive_at = tonumber(args[i] or huge)
       elseif world.shift_at == now then
         come_back(now)
       else
