@@ -36,7 +36,7 @@ pub(super) struct Simulate {
     /// Traffic that was recorded: a file of JSON lines, or - for standard input
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Who takes the jobs, as in '20x150ms'; otherwise a worker is always free
+    /// Who takes the jobs of each route, as in '20x150ms', or of one, as in 'mail: 5x2s'; otherwise a worker is always free
     #[arg(long, value_name = "WORKERS")]
     workers: Vec<Workers>,
     /// For how long; otherwise until the `until` of each TRAFFIC, or to the end of the last minute of the trace
@@ -130,7 +130,7 @@ impl Simulate {
             Failure::new(Exit::Usage, "the traffic of --load never ends: say for how long, as in --for 1h")
         })?;
         let patterns = match &traffic {
-            Traffic::Loads(loads) => loads.iter().map(|load| load.name.clone()).collect(),
+            Traffic::Loads(loads) => loads.iter().map(Load::pattern).collect(),
             Traffic::Trace(_) => vec!["*".to_owned()],
         };
         let asked = expected.iter().filter(|one| !one.is_budget).map(|one| one.name.clone());

@@ -80,6 +80,12 @@ impl Load {
         self.until
     }
 
+    /// The pattern that its buckets match.
+    pub fn pattern(&self) -> String {
+        let escape = |c: char| matches!(c, '?' | '[' | ']' | '\\').then_some('\\').into_iter().chain([c]);
+        self.name.chars().flat_map(escape).collect()
+    }
+
     fn option(&mut self, text: &str) -> Option<()> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let time = duration::parse;
@@ -181,13 +187,21 @@ pub struct Generator<'a> {
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
     random: fastrand::Rng,
     until_us: u64,
+    /// The other jobs of a burst in which each has a cost of its own.
+    burst: Vec<Push>,
 }
 
 impl<'a> Generator<'a> {
     /// The arrivals in so long.
     pub fn new(loads: &'a [Load], seed: u64, lasts: Duration) -> Self {
         let until_us = u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX);
-        let mut generator = Self { loads, next: BinaryHeap::new(), random: fastrand::Rng::with_seed(seed), until_us };
+        let mut generator = Self {
+            loads,
+            next: BinaryHeap::new(),
+            random: fastrand::Rng::with_seed(seed),
+            until_us,
+            burst: Vec::new(),
+        };
         for (at, load) in loads.iter().enumerate() {
             for bucket in 0..load.buckets {
                 // Each bucket begins somewhere in its first distance, so that they do not march in step.
@@ -225,13 +239,20 @@ impl Iterator for Generator<'_> {
     type Item = Push;
 
     fn next(&mut self) -> Option<Push> {
+        if let Some(push) = self.burst.pop() {
+            return Some(push);
+        }
         let Reverse((at_us, at, number)) = self.next.pop()?;
         let load = &self.loads[at];
         let gap = self.gap_us(load);
         self.push(at_us + gap, at, number);
-        let cost = load.cost.map(|(least, most)| self.random.u64(least..=most));
-        let job = Job { cost, delay: load.delay, ttl: load.deadline, ..Job::default() };
         let jobs = if let Arrivals::Bursts(n) = load.arrivals { n } else { 1 };
-        Some(Push { at_us, bucket: load.bucket(number), jobs, job, kind: Some(at) })
+        let (pushes, jobs) = if load.cost.is_some_and(|(least, most)| least < most) { (jobs, 1) } else { (1, jobs) };
+        for _ in 0..pushes {
+            let cost = load.cost.map(|(least, most)| self.random.u64(least..=most));
+            let job = Job { cost, delay: load.delay, ttl: load.deadline, ..Job::default() };
+            self.burst.push(Push { at_us, bucket: load.bucket(number), jobs, job, kind: Some(at) });
+        }
+        self.burst.pop()
     }
 }

@@ -2,6 +2,7 @@
 //! and what bound them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -16,10 +17,10 @@ pub const SLOTS: usize = 300;
 /// A number that a slot of time ends with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// The median wait of the jobs that were taken in it, in microseconds.
-    pub p50_us: u64,
+    /// The median wait of the jobs that were taken in it, in microseconds; `None`: none was.
+    pub p50_us: Option<u64>,
     /// The 99th percentile of these.
-    pub p99_us: u64,
+    pub p99_us: Option<u64>,
     /// How many jobs waited at its end.
     pub waiting: u64,
 }
@@ -67,8 +68,12 @@ pub struct Group {
     pub buckets: u64,
     /// What its rate allows a second: of a pattern that of all its buckets together; `None`: it has no rate.
     pub limit_per_second: Option<f64>,
+    /// The costs of all tries, each as far as its rate had let it through by the end.
+    pub used: f64,
     /// From the push until a worker took the job, or until the end, in microseconds.
     pub waits: Histogram<u64>,
+    /// The longest of these.
+    pub longest_us: u64,
     slot: Histogram<u64>,
     /// Over time.
     pub slots: Vec<Slot>,
@@ -92,7 +97,9 @@ impl Group {
             counts: Counts::default(),
             buckets: 0,
             limit_per_second: is_budget.then_some(0.0),
+            used: 0.0,
             waits: histogram(),
+            longest_us: 0,
             slot: histogram(),
             slots: Vec::new(),
             bound: BTreeMap::new(),
@@ -112,7 +119,8 @@ impl Group {
 #[derive(Debug)]
 struct Bucket {
     name: BucketName,
-    groups: Vec<usize>,
+    /// Its groups, and what the rate of the bucket, or of the budget, allows a second.
+    groups: Vec<(usize, Option<f64>)>,
     counts: Counts,
 }
 
@@ -121,6 +129,7 @@ struct Bucket {
 pub struct Measures {
     /// The patterns first, then the budgets.
     pub groups: Vec<Group>,
+    lasts_us: u64,
     budgets: HashMap<String, usize>,
     buckets: Vec<Bucket>,
     by_name: HashMap<BucketName, usize>,
@@ -129,10 +138,11 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Measure groups of buckets by these patterns.
-    pub fn new(patterns: &[String]) -> Self {
+    /// Measure groups of buckets by these patterns, for so long.
+    pub fn new(patterns: &[String], lasts: Duration) -> Self {
         let groups = patterns.iter().map(|pattern| Group::new(pattern.clone(), false)).collect();
-        Self { groups, budgets: HashMap::new(), buckets: Vec::new(), by_name: HashMap::new(), asked: 0 }
+        let lasts_us = u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX);
+        Self { groups, lasts_us, budgets: HashMap::new(), buckets: Vec::new(), by_name: HashMap::new(), asked: 0 }
     }
 
     /// The number of a bucket that had traffic before.
@@ -143,9 +153,10 @@ impl Measures {
     /// Give a bucket that has traffic for the first time its number. `levels` is its chain.
     pub fn add(&mut self, name: &BucketName, levels: &[Level]) -> usize {
         let of_name = |group: &Group| group.glob.as_ref().is_some_and(|glob| glob.matches(name.as_str().as_bytes()));
-        let mut groups: Vec<usize> = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at])).collect();
         let per_second = levels.first().and_then(|level| level.policy.per_second());
-        for at in &groups {
+        let own = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at]));
+        let mut groups: Vec<_> = own.map(|at| (at, per_second)).collect();
+        for (at, _) in &groups {
             let group = &mut self.groups[*at];
             if group.buckets == 0 {
                 group.limit_per_second = per_second;
@@ -159,9 +170,9 @@ impl Measures {
                 self.groups.len() - 1
             });
             self.groups[at].limit_per_second = level.policy.per_second();
-            groups.push(at);
+            groups.push((at, level.policy.per_second()));
         }
-        for at in &groups {
+        for (at, _) in &groups {
             self.groups[*at].buckets += 1;
         }
         let at = self.buckets.len();
@@ -174,17 +185,21 @@ impl Measures {
     pub fn count(&mut self, bucket: usize, add: impl Fn(&mut Counts)) {
         let bucket = &mut self.buckets[bucket];
         add(&mut bucket.counts);
-        for at in &bucket.groups {
+        for (at, _) in &bucket.groups {
             add(&mut self.groups[*at].counts);
         }
     }
 
-    /// A worker took a job of this cost.
-    pub fn tried(&mut self, bucket: usize, cost: u64) {
+    /// A worker took a job of this cost, so long after the beginning.
+    pub fn tried(&mut self, bucket: usize, cost: u64, at_us: u64) {
         self.count(bucket, |counts| {
             counts.tries += 1;
             counts.units += cost;
         });
+        let left_s = self.lasts_us.saturating_sub(at_us) as f64 / 1e6;
+        for (at, per_second) in &self.buckets[bucket].groups {
+            self.groups[*at].used += per_second.map_or(0.0, |limit| (limit * left_s).min(cost as f64));
+        }
     }
 
     /// A worker took a job for the first time, after so long.
@@ -198,8 +213,9 @@ impl Measures {
 
     /// A job has waited for so long: until a worker took it, or until the end.
     pub fn waited(&mut self, bucket: usize, wait_us: u64) {
-        for at in &self.buckets[bucket].groups {
+        for (at, _) in &self.buckets[bucket].groups {
             let group = &mut self.groups[*at];
+            group.longest_us = group.longest_us.max(wait_us);
             group.waits.record(wait_us).expect("it grows");
             group.slot.record(wait_us).expect("it grows");
         }
@@ -208,7 +224,7 @@ impl Measures {
     /// A slot of time is over.
     pub fn end_slot(&mut self) {
         for group in &mut self.groups {
-            let at = |quantile| group.slot.value_at_quantile(quantile);
+            let at = |quantile| (!group.slot.is_empty()).then(|| group.slot.value_at_quantile(quantile));
             group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.counts.waiting });
             group.slot.reset();
         }
@@ -238,7 +254,7 @@ impl Measures {
 
     /// Something bound a waiting bucket.
     pub fn bound(&mut self, bucket: usize, by: &str) {
-        for at in &self.buckets[bucket].groups {
+        for (at, _) in &self.buckets[bucket].groups {
             *self.groups[*at].bound.entry(by.to_owned()).or_insert(0) += 1;
         }
     }
@@ -248,7 +264,7 @@ impl Measures {
         for bucket in &self.buckets {
             let Counts { accepted, taken, retrying, .. } = bucket.counts;
             let served = if accepted == 0 { 0.0 } else { taken.saturating_sub(retrying) as f64 / accepted as f64 };
-            for at in &bucket.groups {
+            for (at, _) in &bucket.groups {
                 let (sum, squares) = &mut self.groups[*at].served;
                 *sum += served;
                 *squares += served * served;

@@ -41,7 +41,7 @@ text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', s
 /// A panel: its title, the lines with their classes, and how its values are shown.
 struct Panel {
     title: String,
-    lines: Vec<(&'static str, Vec<f64>)>,
+    lines: Vec<(&'static str, Vec<Option<f64>>)>,
     show: fn(f64) -> String,
 }
 
@@ -64,8 +64,9 @@ impl Panel {
         let mut panels = Vec::new();
         for figures in report.groups.iter().take(MOST) {
             let before = against.and_then(|other| other.of_group(&figures.name, figures.is_budget));
-            let lines = |of: &[fn(&Slot) -> u64], classes: [&'static str; 4]| {
-                let line = |slots: &[Slot], at: usize| slots.iter().map(|slot| of[at](slot) as f64).collect::<Vec<_>>();
+            let lines = |of: &[fn(&Slot) -> Option<u64>], classes: [&'static str; 4]| {
+                let value = |slot: &Slot, at: usize| of[at](slot).map(|value| value as f64);
+                let line = |slots: &[Slot], at: usize| slots.iter().map(|slot| value(slot, at)).collect::<Vec<_>>();
                 let mut lines = Vec::new();
                 for at in 0..of.len() {
                     lines.extend(before.map(|before| (classes[2 * at + 1], line(&before.slots, at))));
@@ -77,7 +78,7 @@ impl Panel {
                 &[|slot| slot.p99_us, |slot| slot.p50_us],
                 ["line", "line before", "line p50", "line before p50"],
             );
-            let waiting = lines(&[|slot| slot.waiting], ["line", "line before", "", ""]);
+            let waiting = lines(&[|slot| Some(slot.waiting)], ["line", "line before", "", ""]);
             let name = escaped(figures.name.as_bytes());
             panels.push(Self { title: format!("{name}: wait, 99 of 100 (dashed: half)"), lines: wait, show: seconds });
             panels.push(Self { title: format!("{name}: jobs that wait"), lines: waiting, show: jobs });
@@ -87,20 +88,24 @@ impl Panel {
 
     fn draw(&self, mut page: Document, top: f64) -> Document {
         let (bottom, right) = (top + PANEL - 36.0, WIDTH - MARGIN);
-        let most = self.lines.iter().flat_map(|(_, values)| values).copied().fold(1.0, f64::max);
+        let most = self.lines.iter().flat_map(|(_, values)| values).copied().flatten().fold(1.0, f64::max);
         page = page.add(text((MARGIN, top - 8.0), "start", "name", &self.title));
         for share in [0.0, 0.5, 1.0] {
             let y = bottom - share * (bottom - top);
             let line = Line::new().set("x1", LEFT).set("x2", right).set("y1", y).set("y2", y).set("class", "grid");
             page = page.add(line).add(text((LEFT - 6.0, y + 4.0), "end", "", &(self.show)(share * most)));
         }
+        if self.lines.iter().all(|(_, values)| values.iter().all(Option::is_none)) {
+            page = page.add(text((LEFT + 8.0, bottom - 8.0), "start", "", "no worker took a job"));
+        }
         for (class, values) in &self.lines {
-            let place = |(at, value): (usize, &f64)| {
+            let place = |(at, value): (usize, &Option<f64>)| {
                 let x = LEFT + (at + 1) as f64 / SLOTS as f64 * (right - LEFT);
-                let y = bottom - value / most * (bottom - top);
-                ((10.0 * x).round() / 10.0, (10.0 * y).round() / 10.0)
+                let y = bottom - (*value)? / most * (bottom - top);
+                Some(((10.0 * x).round() / 10.0, (10.0 * y).round() / 10.0))
             };
-            let mut places = values.iter().enumerate().map(place);
+            // Over slots in which nobody took a job the line goes straight on.
+            let mut places = values.iter().enumerate().filter_map(place);
             if let Some(first) = places.next() {
                 let data = places.fold(Data::new().move_to(first), Data::line_to);
                 page = page.add(Stroke::new().set("d", data).set("class", *class));

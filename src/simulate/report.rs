@@ -92,8 +92,8 @@ pub struct Report {
 }
 
 fn figures(group: Group, lasts: Duration) -> Figures {
-    let at = |quantile| Duration::from_micros(group.waits.value_at_quantile(quantile));
-    let max = Duration::from_micros(group.waits.max());
+    let max = Duration::from_micros(group.longest_us);
+    let at = |quantile| Duration::from_micros(group.waits.value_at_quantile(quantile)).min(max);
     let wait = (!group.waits.is_empty()).then(|| Wait { p50: at(0.5), p95: at(0.95), p99: at(0.99), max });
     let asked: u64 = group.bound.values().sum();
     let mut bound: Vec<Bound> =
@@ -106,10 +106,7 @@ fn figures(group: Group, lasts: Duration) -> Figures {
         counts: group.counts,
         wait,
         per_second: group.counts.tries as f64 / seconds,
-        used: group
-            .limit_per_second
-            .filter(|limit| *limit > 0.0)
-            .map(|limit| group.counts.units as f64 / seconds / limit),
+        used: group.limit_per_second.filter(|limit| *limit > 0.0).map(|limit| group.used / seconds / limit),
         fairness,
         bound,
         slots: group.slots,
@@ -188,6 +185,7 @@ impl Report {
             let bound: Vec<String> = f
                 .bound
                 .iter()
+                .filter(|bound| bound.share >= 0.005) // less would be shown as 0%
                 .take(2)
                 .map(|bound| format!("{} {:.0}%", escaped(bound.by.as_bytes()), 100.0 * bound.share))
                 .collect();

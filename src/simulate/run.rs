@@ -1,6 +1,7 @@
 //! A simulation: the traffic goes in, the event loop on the server says what happens, and that is measured.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,11 +23,17 @@ use crate::system::scratch_redis::{ScratchRedis, ScratchRedisError};
 /// Jobs that are sent in one call, about.
 const MOST_AT_ONCE: usize = 2_000;
 
-/// Buckets that are asked what binds them at the end of each slot.
+/// Buckets that are asked what binds them in each slot.
 const MOST_ASKED: usize = 8;
+
+/// Its multiples, without their whole parts, are spread evenly and repeat nothing (Weyl 1916).
+const GOLDEN_RATIO: f64 = 1.618_033_988_749_895;
 
 /// Rejected jobs that the server keeps until they are counted.
 const MOST_REJECTED: u64 = 10_000_000;
+
+/// What producers send, in the order of time.
+type Pushes<'a> = Box<dyn Iterator<Item = Result<Push, BadTrace>> + 'a>;
 
 /// Where the traffic comes from.
 #[derive(Debug, Clone)]
@@ -101,10 +108,7 @@ pub struct Outcome {
 
 impl Traffic {
     /// What producers send in so long, in the order of time.
-    fn pushes<'a>(
-        &'a self,
-        plan: &Plan,
-    ) -> Result<Box<dyn Iterator<Item = Result<Push, BadTrace>> + 'a>, SimulationError> {
+    fn pushes<'a>(&'a self, plan: &Plan) -> Result<Pushes<'a>, SimulationError> {
         Ok(match self {
             Self::Loads(loads) => Box::new(Generator::new(loads, plan.seed, plan.lasts).map(Ok)),
             Self::Trace(path) => Box::new(Trace::open(path)?),
@@ -218,31 +222,19 @@ pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64
     record.limits.rejected_keep = MOST_REJECTED;
     store.begin_simulation(&record, plan.start_us, &world).await?;
     let file = File { name: config.source(), is_in_force: Some(true) };
-    let measures = Measures::new(&plan.patterns);
+    let measures = Measures::new(&plan.patterns, plan.lasts);
     let waiting = std::collections::VecDeque::new();
     let mut run = Run { store, _server: server, plan, file, measures, waiting, jobs: 0, failed: 0, throttled: 0 };
     let mut pushes = plan.traffic.pushes(plan)?.peekable();
     let lasts_us = plan.lasts.as_micros() as u64;
     for slot in 1..=SLOTS as u64 {
-        let till_us = lasts_us * slot / SLOTS as u64;
-        loop {
-            // As many arrivals as fit into a call; it goes no further than the last of them.
-            let mut upto_us = till_us;
-            while let Some(push) = pushes.next_if(|push| push.as_ref().map_or(true, |push| push.at_us <= till_us)) {
-                let push = push?;
-                let at_us = push.at_us;
-                run.add(push).await?;
-                if run.waiting.len() >= MOST_AT_ONCE {
-                    upto_us = at_us;
-                    break;
-                }
-            }
-            run.pass(upto_us).await?;
-            if upto_us == till_us {
-                break;
-            }
-        }
-        run.end_slot(till_us).await?;
+        let [from_us, till_us] = [slot - 1, slot].map(|slot| lasts_us * slot / SLOTS as u64);
+        // At round times every bucket may just be due.
+        let ask_us = from_us + ((till_us - from_us) as f64 * (slot as f64 * GOLDEN_RATIO).fract()) as u64;
+        run.go_on(&mut pushes, ask_us).await?;
+        run.ask(ask_us).await?;
+        run.go_on(&mut pushes, till_us).await?;
+        run.measures.end_slot();
         progress(slot);
     }
     run.end(lasts_us).await?;
@@ -276,6 +268,27 @@ impl Run<'_> {
             self.waiting.push_back((Arrival { at_us, bucket: bucket.clone(), is_submitted, words }, number));
         }
         Ok(())
+    }
+
+    /// Let the simulated time pass, with what producers send meanwhile.
+    async fn go_on(&mut self, pushes: &mut Peekable<Pushes<'_>>, till_us: u64) -> Result<(), SimulationError> {
+        loop {
+            // As many arrivals as fit into a call; it goes no further than the last of them.
+            let mut upto_us = till_us;
+            while let Some(push) = pushes.next_if(|push| push.as_ref().map_or(true, |push| push.at_us <= till_us)) {
+                let push = push?;
+                let at_us = push.at_us;
+                self.add(push).await?;
+                if self.waiting.len() >= MOST_AT_ONCE {
+                    upto_us = at_us;
+                    break;
+                }
+            }
+            self.pass(upto_us).await?;
+            if upto_us == till_us {
+                return Ok(());
+            }
+        }
     }
 
     /// Let the simulated time pass.
@@ -323,7 +336,7 @@ impl Run<'_> {
         }
         for taken in step.taken {
             let Some(job) = JobText::read(&taken.job) else { continue };
-            self.measures.tried(job.bucket, job.cost);
+            self.measures.tried(job.bucket, job.cost, taken.at_us);
             if taken.is_first {
                 self.measures.taken(job.bucket, taken.at_us.saturating_sub(job.at_us));
                 self.measures.count(job.bucket, |counts| counts.late += u64::from(taken.is_late));
@@ -352,9 +365,15 @@ impl Run<'_> {
     async fn end(&mut self, at_us: u64) -> Result<(), SimulationError> {
         let now_us = self.plan.start_us + at_us;
         for bucket in self.measures.all_buckets().iter().map(Some).chain([None]) {
-            let [fresh, tried] = self.store.still_waiting(bucket, now_us).await?;
+            let [fresh, tried, overdue] = self.store.still_waiting(bucket, now_us).await?;
             for job in fresh.iter().filter_map(|job| JobText::read(job)) {
                 self.measures.waited(job.bucket, at_us.saturating_sub(job.at_us));
+            }
+            for job in overdue.iter().filter_map(|job| JobText::read(job)) {
+                self.measures.count(job.bucket, |counts| {
+                    counts.late += 1;
+                    counts.waiting = counts.waiting.saturating_sub(1);
+                });
             }
             for job in tried.iter().filter_map(|job| JobText::read(job)) {
                 self.measures.count(job.bucket, |counts| counts.retrying += 1);
@@ -363,9 +382,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A slot of time is over: ask some buckets what binds them.
-    async fn end_slot(&mut self, till_us: u64) -> Result<(), SimulationError> {
-        let now_us = self.plan.start_us + till_us;
+    /// Ask some buckets what binds them now.
+    async fn ask(&mut self, at_us: u64) -> Result<(), SimulationError> {
+        let now_us = self.plan.start_us + at_us;
         self.store.beat_in_simulation(now_us).await?;
         for (number, bucket) in self.measures.next_waiting(MOST_ASKED) {
             let facts = self.store.explain_at(&bucket, now_us).await?;
@@ -380,7 +399,6 @@ impl Run<'_> {
             };
             self.measures.bound(number, &by);
         }
-        self.measures.end_slot();
         Ok(())
     }
 }

@@ -146,6 +146,9 @@ impl<R: BufRead> Trace<R> {
     }
 
     fn push(&mut self, text: &str) -> Result<Push, String> {
+        if !text.starts_with('{') {
+            return Err(format!("it is no object; {HINT}"));
+        }
         let line: Line = serde_json::from_str(text).map_err(|why| format!("{why}; {HINT}"))?;
         if !line.at_ms.is_finite() || !(0.0..9e15).contains(&line.at_ms) {
             return Err("at_ms must be a number of milliseconds, 0 or more".to_owned());

@@ -160,7 +160,8 @@ do
       out[#out + 1] = reply.err
     else
       out[#out + 1] = is_submitted and reply[6] or reply[1]
-      if reply[1] > 0 and (is_submitted or reply[2] == reply[1]) then -- else the daemon knows its due
+      -- Where jobs were there before, the daemon knows the due. A bucket that drops its oldest has fewer than came.
+      if reply[1] > 0 and (is_submitted or reply[2] <= reply[1]) then
         local first = base.first_score(world.schedule)
         if first < huge then call_daemon_by(max(first, now)) end
       end
@@ -287,32 +288,47 @@ do
   -- workers. Nothing can go on after it.
   -- keys   <prefix>:queue:<bucket>, or <prefix>:policy
   -- args   now_us
-  -- reply  { jobs that no worker has taken yet, jobs that wait for another try }
+  -- reply  { jobs that no worker has taken yet, jobs that wait for another try, those of the first whose deadline has
+  --          passed }
   local function still_waiting(redis_keys, args)
-    local ctx, fresh, tried = world.ctx, {}, {}
-    local function add(stored, list)
-      for _, text in ipairs(stored) do list[#list + 1] = match(text, '[%d.]+$') end -- its options stand before it
+    local ctx, fresh, tried, overdue = context.open(world.ctx.space, args[1]), {}, {}, {}
+    local now, magic = ctx.now, ctx.magic
+    local function add_fresh(job, deadline_us)
+      fresh[#fresh + 1] = job
+      if deadline_us and deadline_us < now then overdue[#overdue + 1] = job end
+    end
+    local function add_stored(stored)
+      for _, text in ipairs(stored) do
+        local from = magic and find(text, magic, 1, true) -- the time of a delayed job stands before it
+        local o = from and envelope.read(magic, sub(text, from))
+        add_fresh(o and o.body or text, o and o.deadline_us)
+      end
     end
     local _, name = keys.split_queue(redis_keys[1])
     if name then
-      add(call('LRANGE', redis_keys[1], 0, -1), fresh)
-      add(call('ZRANGE', ctx.k.delayed .. name, 0, -1), fresh)
-      add(call('ZRANGE', ctx.k.retry .. name, 0, -1), tried)
-      return { fresh, tried }
+      add_stored(call('LRANGE', redis_keys[1], 0, -1))
+      add_stored(call('ZRANGE', ctx.k.delayed .. name, 0, -1))
+      for _, text in ipairs(call('ZRANGE', ctx.k.retry .. name, 0, -1)) do
+        tried[#tried + 1] = match(text, '[%d.]+$') -- its options stand before it
+      end
+      return { fresh, tried, overdue }
     end
     for _, route in ipairs(world.routes) do
-      if route.pop then add(call('LRANGE', route.key, 0, -1), fresh) end
+      if route.pop then add_stored(call('LRANGE', route.key, 0, -1)) end
       while not route.pop do
         local found = call('XREADGROUP', 'GROUP', 'workers', 'end', 'COUNT', 1000, 'STREAMS', route.key, '>')
         if not found or not found[1] then break end
         for _, entry in ipairs(found[1][2]) do
           local fields = base.by_name(entry[2])
-          local list = fields.attempt == '1' and not fields.kept and fresh or tried
-          list[#list + 1] = fields.job
+          if fields.attempt == '1' and not fields.kept then
+            add_fresh(fields.job, tonumber(fields.deadline_us))
+          else
+            tried[#tried + 1] = fields.job
+          end
         end
       end
     end
-    return { fresh, tried }
+    return { fresh, tried, overdue }
   end
 
   redis.register_function('drip__still_waiting', still_waiting)

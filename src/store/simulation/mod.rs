@@ -32,6 +32,7 @@ pub struct Kind {
     /// The share of tries that the other side refuses because they come too fast, 0 to 1.
     pub throttle: f64,
     /// The wait that it asks for then, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
@@ -168,16 +169,17 @@ impl Store {
     }
 
     /// The jobs that wait in a bucket at the end; `None`: those that lie ready for workers. First those that no worker
-    /// has taken yet, then those that wait for another try.
+    /// has taken yet, then those that wait for another try, then those of the first whose deadline has passed.
     pub async fn still_waiting(
         &mut self,
         bucket: Option<&BucketName>,
         now_us: u64,
-    ) -> Result<[Vec<String>; 2], StoreError> {
+    ) -> Result<[Vec<String>; 3], StoreError> {
         let key = bucket.map_or_else(|| self.keys().policy(), |bucket| self.keys().queue(bucket));
-        let jobs: (Vec<Text>, Vec<Text>) = self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
+        let jobs: (Vec<Text>, Vec<Text>, Vec<Text>) =
+            self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
         let texts = |jobs: Vec<Text>| jobs.into_iter().map(|job| job.0).collect();
-        Ok([texts(jobs.0), texts(jobs.1)])
+        Ok([texts(jobs.0), texts(jobs.1), texts(jobs.2)])
     }
 
     /// A daemon is alive, for whoever asks what binds.

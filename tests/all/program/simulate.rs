@@ -185,6 +185,57 @@ fn each_try_takes_of_the_rate_and_a_job_is_late_wherever_it_waited_too_long() {
 }
 
 #[test]
+fn what_is_pushed_into_full_buckets_names_with_brackets_and_bursts_of_any_cost_is_counted_as_it_is() {
+    let shell = Shell::new("[defaults]\nrate = '5/s'\ncapacity = 30\noverflow = 'drop-oldest'\n");
+    // Six bursts into each bucket, of which twenty jobs are pushed out each time; then the bucket drains.
+    let said = simulate(&shell, &["--for", "5m", "--load", "sms:*: 20 buckets, 1/s, bursts of 50, until 290s"]);
+    let sms = group(&said, "sms:*");
+    let bursts = number(sms, "pushed") / 50.0;
+    assert!((110.0..=120.0).contains(&bursts), "{sms}");
+    assert_eq!((number(sms, "taken"), number(sms, "pushed_out")), (30.0 * bursts, 20.0 * bursts), "{sms}");
+    let said = simulate(&shell, &["--for", "1m", "--load", "a[b]: 1/s", "--load", "ab: 4/s"]);
+    assert!((59.0..=60.0).contains(&number(group(&said, "a\\[b\\]"), "pushed")), "{said}");
+    let said = simulate(&shell, &["--for", "1m", "--load", "a*: 20 buckets, 4/s, bursts of 20, cost 1 to 3"]);
+    let a = group(&said, "a*");
+    assert!((1.8..2.2).contains(&(number(a, "units") / number(a, "tries"))), "each job has a cost of its own: {a}");
+    let said = simulate(&shell, &["--for", "1m", "--load", "a: 4/s, throttle 20%"]);
+    assert!(said["report"]["throttled"].as_f64() > Some(5.0), "the function says for how long: {said}");
+}
+
+#[test]
+fn what_bound_is_asked_between_round_times_and_use_is_at_most_the_whole() {
+    let shell = Shell::new("[defaults]\nrate = '10/s'\ncapacity = 100000\n[[bucket]]\nmatch = 'rare'\nrate = '1/h'\n");
+    let day = shell.file("day.jsonl", "{\"at_ms\":0,\"bucket\":\"sms:1\",\"jobs\":20000}\n");
+    for lasts in ["1m", "10m"] {
+        let said = simulate(&shell, &["--trace", &day, "--for", lasts]);
+        let bound = &group(&said, "*")["bound"];
+        assert_eq!(bound[0]["by"], "rate", "{bound}");
+        assert!(number(&bound[0], "share") > 0.97, "for 0.25 of 100 ms the next job is due: {bound}");
+    }
+    let said = simulate(&shell, &["--load", "rare: 1/m, cost 3", "--for", "2m"]);
+    let rare = group(&said, "rare");
+    assert!((0.5..=1.0).contains(&number(rare, "use")), "one job that takes three hours: {rare}");
+}
+
+#[test]
+fn jobs_that_wait_beyond_their_deadline_at_the_end_are_late_and_a_plot_says_where_nobody_took_one() {
+    let shell = Shell::new("[defaults]\nrate = '10/s'\nwithin = 'p'\n[[budget]]\nmatch = 'p'\nconcurrency = 1\n");
+    let load = "a*: 100 buckets, 1/m, deadline 5s, until 20s";
+    let said = simulate(&shell, &["--for", "45s", "--load", load, "--workers", "10x50s"]);
+    let a = group(&said, "a*");
+    assert_eq!((&a["taken"], &a["waiting"]), (&1.into(), &0.into()), "{a}");
+    assert_eq!(a["late"].as_u64().map(|late| late + 1), a["pushed"].as_u64(), "{a}");
+    let delayed = simulate(&shell, &["--for", "20s", "--load", "d: 1/s, delay 1h, deadline 2h"]);
+    assert_eq!(group(&delayed, "d")["late"], 0, "their time is still to come");
+    let away = shell.file("away.jsonl", "{\"at_ms\":0,\"bucket\":\"a\",\"ttl_ms\":1000}\n");
+    let plot = shell.file("plot.svg", "");
+    let args = ["--trace", &away, "--for", "1m", "--workers", "1x1s, away 0s to 2m", "--plot", &plot];
+    assert_eq!(group(&simulate(&shell, &args), "*")["late"], 1, "it lies ready, and its deadline is over");
+    let svg = std::fs::read_to_string(plot).expect("a plot");
+    assert_eq!(svg.matches("no worker took a job").count(), 2, "of the bucket and of the budget: {svg}");
+}
+
+#[test]
 fn whatever_ends_a_simulation_leaves_no_server_and_no_directory_behind() {
     for signal_name in ["INT", "TERM", "KILL"] {
         let shell = Shell::new("");
@@ -239,6 +290,7 @@ fn bad_input_gets_one_line_and_the_way_out() {
     let shell = Shell::new("");
     let backwards = shell.file("b.jsonl", "{\"at_ms\":5,\"bucket\":\"a\"}\n{\"at_ms\":4,\"bucket\":\"a\"}\n");
     let unknown = shell.file("u.jsonl", "{\"at_ms\":5,\"buket\":\"a\"}\n");
+    let list = shell.file("i.jsonl", "[0,\"a\",7]\n");
     let empty = shell.file("e.jsonl", "\n");
     let long = shell.file("l.jsonl", "{\"at_ms\":0,\"bucket\":\"a\"}\n{\"at_ms\":9999999999999,\"bucket\":\"a\"}\n");
     let dear = shell.file("d.jsonl", "{\"at_ms\":5,\"bucket\":\"a\",\"cost\":0}\n");
@@ -253,6 +305,7 @@ fn bad_input_gets_one_line_and_the_way_out() {
             "line 2 of the trace: at_ms 4 is earlier than the line before; sort the lines by at_ms",
         ),
         (&["--trace", &unknown], 2, "line 1 of the trace: unknown field `buket`"),
+        (&["--trace", &list], 2, "line 1 of the trace: it is no object; "),
         (&["--trace", &empty], 2, "holds no line"),
         (&["--trace", "nowhere"], 2, "cannot read the trace nowhere: No such file"),
         (&["--for", "1s"], 2, "required arguments were not provided:\n  --load <TRAFFIC>"),
