@@ -281,6 +281,35 @@ fn two_floods_of_one_rate_have_equal_shares_of_few_workers() {
     }
 }
 
+/// Where what the workers take is less than the rates of all, a bucket of a high rate has no more turns than one of a low rate, as long as the
+/// low one's rate allows them: the route holds no more jobs than the workers need.
+#[test]
+fn floods_of_different_rates_have_equal_turns_at_slow_workers() {
+    let cases: [(usize, u64, f64, &[(&str, &str)]); 5] = [
+        (1, 40, 0.1, &[("a", "5000/s"), ("b", "100/s"), ("c", "12/s")]),
+        (1, 50, 0.1, &[("a", "2000/s"), ("b", "20/s")]),
+        (2, 100, 0.1, &[("a", "2000/s"), ("b", "20/s")]),
+        (2, 100, 0.1, &[("a", "1000/s"), ("b", "100/s"), ("c", "20/s"), ("d", "10/s"), ("e", "8/s")]),
+        // Both workers take at the same time, and find two more than they need.
+        (2, 150, 0.3, &[("a", "100/s"), ("b", "10/s")]),
+    ];
+    for (workers, service_ms, off, buckets) in cases {
+        let entry = |(name, rate): &(&str, &str)| format!("[[bucket]]\nmatch = '{name}'\nrate = '{rate}'\n");
+        let entries: String = buckets.iter().map(entry).collect();
+        let toml = format!("[defaults]\ncapacity = 100000\n{entries}[limits]\nready_window = '250ms'\n");
+        let hands = (0..workers).map(|_| Hand::always(service_ms * MS)).collect();
+        let mut world = World::new(&toml, hands, buckets.iter().map(|(b, _)| World::backlog(0, b, 2_000)).collect());
+        world.run(22 * S);
+        let since = |at: &Vec<u64>| at.iter().filter(|t| **t > T0 + 2 * S).count();
+        let turns: Vec<usize> = world.by_bucket().values().map(since).collect();
+        let mean = turns.iter().sum::<usize>() as f64 / turns.len() as f64;
+        assert!(turns.iter().all(|n| (*n as f64 / mean - 1.0).abs() <= off), "{workers} x {service_ms} ms: {turns:?}");
+        let all = 20_000 * workers as u64 / service_ms;
+        assert!(turns.iter().sum::<usize>() as f64 >= 0.98 * all as f64, "they are never idle: {turns:?} of {all}");
+        world.audit();
+    }
+}
+
 /// What is remembered of spaces is bounded, and one that is in use is not the one that is forgotten.
 #[test]
 fn hundreds_of_other_spaces_on_the_server_change_nobody_s_turn() {

@@ -9,8 +9,10 @@
 --   R1  while its age is over its `ready_window`
 --   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
 --       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
---       the age is over the window the limit falls to limit * window / age, once a window. Where no bucket was held for
---       a second it starts anew, at 8, or at a quarter more than workers took between two looks in the last minute
+--       the age is over the window the limit falls to limit * window / age, once a window. It falls too by what no
+--       look of a window found taken, but for a quarter: with more jobs in the route than workers need, a bucket of a
+--       high rate would get more turns than one of a low rate. Where no bucket was held for a second it starts anew, at
+--       8, or at a quarter more than workers took between two looks in the last minute
 --   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
 -- The fields of a room, `r`, which is remembered between calls:
@@ -23,6 +25,7 @@
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
 --   looked, looked_us      in which call it was looked at closely, and when it was looked at
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
+--   least, least_us        of R2: the fewest undelivered jobs that a look for held buckets has found since then
 --   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks in a minute, and when
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
 --   that
@@ -50,7 +53,7 @@ do
   local MORE = 1.25 -- of what workers took at once: it varies
   local BELIEVED_US = 100000 -- after so long a route is looked at again
   local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
-  local APART_MOST = 1000 -- us by which the order of turns makes a rank earlier
+  local APART = 1000 -- turns in a row whose order shows in the ranks, in us
   local MARKS = 8 -- marks of a list in one window, about
   local MARKS_MOST = 10 -- and in all: each keeps a job, which may be large
   local SEARCH_MOST = 100000 -- jobs are looked for in lists up to this length: it takes 1 ms or so
@@ -60,7 +63,7 @@ do
   local function new(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
-      limit = START, cut_us = -huge, held_us = -huge, taken = nil, burst = 0, burst_us = -huge,
+      limit = START, cut_us = -huge, held_us = -huge, least = huge, least_us = -huge, taken = nil, burst = 0, burst_us = -huge,
       turned_us = -huge, oldest_us = nil, oldest_after = nil,
       gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false,
       lefts = nil, left_count = 0, orders = nil, turns = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
@@ -236,6 +239,17 @@ do
     return min(is_known and r.limit or r and anew(ctx, r) or START, ctx.limits.max_ready)
   end
 
+  -- cut_slack: once a window, the limit falls by the jobs that no look for held buckets has found taken; a quarter of it
+  -- is spared, because what workers take varies.
+  local function cut_slack(r, now, window, undelivered)
+    local since = now - r.least_us
+    r.least = min(r.least, undelivered)
+    if since <= window and since >= 0 then return end
+    local spare = since <= 2 * window and since >= 0 and r.least - max(1, floor(r.limit / 4)) or 0
+    if spare > 0 then r.limit = max(1, r.limit - spare) end
+    r.least, r.least_us = undelivered, now
+  end
+
   -- learn: use what a look has found: the number of undelivered jobs. `is_held_look`: held buckets are to have their
   -- turns.
   local function learn(ctx, name, r, undelivered, is_held_look)
@@ -251,7 +265,13 @@ do
       end
       if age > window and (now - r.cut_us > window or now < r.cut_us) then
         r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
-      elseif is_held_look and undelivered == 0 and r.limit < most then
+      end
+      if age > window then
+        r.least, r.least_us = huge, now
+      elseif is_held_look and route.is_held(ctx, name) then
+        cut_slack(r, now, window, undelivered)
+      end
+      if age <= window and is_held_look and undelivered == 0 and r.limit < most then
         r.limit, r.doubled = min(2 * r.limit, most), true
       end
       most = age > window and 0 or r.is_shared and most or min(r.limit, most)
@@ -423,7 +443,7 @@ do
     if not left_us then return min(s.due, ctx.now) end
     -- A job that left since then, because its route took more than the held ones, has moved the due on. Those that left
     -- together keep the order of their turns, a microsecond apart.
-    local apart = min(r.turns - r.orders[s.bucket], APART_MOST)
+    local apart = APART - r.orders[s.bucket] % APART
     return max(left_us, min(s.due - s.p.interval_us, ctx.now)) - apart
   end
 

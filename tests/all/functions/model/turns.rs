@@ -106,7 +106,7 @@ impl Model {
         let left_at = turns.of.get(bucket).copied().filter(|_| is_known);
         // What left since then, besides the turns, has moved the due on. Those that left together keep the order of their turns.
         let rank = left_at.map_or(due.min(now), |at| {
-            at.max(due.saturating_sub(interval).min(now)) - (turns.count - turns.order[bucket]).min(1_000)
+            at.max(due.saturating_sub(interval).min(now)) - (1_000 - turns.order[bucket] % 1_000)
         });
         self.held.insert(bucket.into(), Held { route: route.into(), due, rank });
     }
