@@ -242,10 +242,9 @@ do
   -- cut_slack: once a window, the limit falls by the jobs that no look for held buckets has found taken; a quarter of it
   -- is spared, because what workers take varies.
   local function cut_slack(r, now, window, undelivered)
-    local since = now - r.least_us
     r.least = min(r.least, undelivered)
-    if since <= window and since >= 0 then return end
-    local spare = since <= 2 * window and since >= 0 and r.least - max(1, floor(r.limit / 4)) or 0
+    if now - r.least_us <= window and now >= r.least_us then return end
+    local spare = r.least - max(1, floor(r.limit / 4))
     if spare > 0 then r.limit = max(1, r.limit - spare) end
     r.least, r.least_us = undelivered, now
   end
