@@ -36,7 +36,7 @@ pub(super) struct Simulate {
     /// Traffic that was recorded: a file of JSON lines, or - for standard input
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Who takes the jobs of each route, as in '20x150ms', or of one, as in 'mail: 5x2s'; otherwise a worker is always free
+    /// Who takes the jobs of a route, as in 'mail: 5x2s', or of each other one, as in '20x150ms'; where nobody is named a worker is always free
     #[arg(long, value_name = "WORKERS")]
     workers: Vec<Workers>,
     /// For how long; otherwise until the `until` of each TRAFFIC, or to the end of the last minute of the trace

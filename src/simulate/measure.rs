@@ -21,7 +21,7 @@ pub struct Slot {
     pub p50_us: Option<u64>,
     /// The 99th percentile of these.
     pub p99_us: Option<u64>,
-    /// How many jobs waited at its end.
+    /// The most jobs that waited in it.
     pub waiting: u64,
 }
 
@@ -68,13 +68,15 @@ pub struct Group {
     pub buckets: u64,
     /// What its rate allows a second: of a pattern that of all its buckets together; `None`: it has no rate.
     pub limit_per_second: Option<f64>,
-    /// The costs of all tries, each as far as its rate had let it through by the end.
-    pub used: f64,
+    /// What its rate allows in all: of a pattern that of all its buckets together, of each at least a job.
+    pub allowed: f64,
+    most_cost: u64,
     /// From the push until a worker took the job, or until the end, in microseconds.
     pub waits: Histogram<u64>,
     /// The longest of these.
     pub longest_us: u64,
     slot: Histogram<u64>,
+    most_waiting: u64,
     /// Over time.
     pub slots: Vec<Slot>,
     /// How often each reason bound a waiting bucket that was asked.
@@ -97,10 +99,12 @@ impl Group {
             counts: Counts::default(),
             buckets: 0,
             limit_per_second: is_budget.then_some(0.0),
-            used: 0.0,
+            allowed: 0.0,
+            most_cost: 1,
             waits: histogram(),
             longest_us: 0,
             slot: histogram(),
+            most_waiting: 0,
             slots: Vec::new(),
             bound: BTreeMap::new(),
             served: (0.0, 0.0),
@@ -119,8 +123,10 @@ impl Group {
 #[derive(Debug)]
 struct Bucket {
     name: BucketName,
-    /// Its groups, and what the rate of the bucket, or of the budget, allows a second.
-    groups: Vec<(usize, Option<f64>)>,
+    groups: Vec<usize>,
+    /// What its rate allows a second.
+    per_second: Option<f64>,
+    most_cost: u64,
     counts: Counts,
 }
 
@@ -155,8 +161,8 @@ impl Measures {
         let of_name = |group: &Group| group.glob.as_ref().is_some_and(|glob| glob.matches(name.as_str().as_bytes()));
         let per_second = levels.first().and_then(|level| level.policy.per_second());
         let own = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at]));
-        let mut groups: Vec<_> = own.map(|at| (at, per_second)).collect();
-        for (at, _) in &groups {
+        let mut groups: Vec<usize> = own.collect();
+        for at in &groups {
             let group = &mut self.groups[*at];
             if group.buckets == 0 {
                 group.limit_per_second = per_second;
@@ -170,13 +176,13 @@ impl Measures {
                 self.groups.len() - 1
             });
             self.groups[at].limit_per_second = level.policy.per_second();
-            groups.push((at, level.policy.per_second()));
+            groups.push(at);
         }
-        for (at, _) in &groups {
+        for at in &groups {
             self.groups[*at].buckets += 1;
         }
         let at = self.buckets.len();
-        self.buckets.push(Bucket { name: name.clone(), groups, counts: Counts::default() });
+        self.buckets.push(Bucket { name: name.clone(), groups, per_second, most_cost: 1, counts: Counts::default() });
         self.by_name.insert(name.clone(), at);
         at
     }
@@ -185,20 +191,24 @@ impl Measures {
     pub fn count(&mut self, bucket: usize, add: impl Fn(&mut Counts)) {
         let bucket = &mut self.buckets[bucket];
         add(&mut bucket.counts);
-        for (at, _) in &bucket.groups {
-            add(&mut self.groups[*at].counts);
+        for at in &bucket.groups {
+            let group = &mut self.groups[*at];
+            add(&mut group.counts);
+            group.most_waiting = group.most_waiting.max(group.counts.waiting);
         }
     }
 
-    /// A worker took a job of this cost, so long after the beginning.
-    pub fn tried(&mut self, bucket: usize, cost: u64, at_us: u64) {
+    /// A worker took a job of this cost.
+    pub fn tried(&mut self, bucket: usize, cost: u64) {
         self.count(bucket, |counts| {
             counts.tries += 1;
             counts.units += cost;
         });
-        let left_s = self.lasts_us.saturating_sub(at_us) as f64 / 1e6;
-        for (at, per_second) in &self.buckets[bucket].groups {
-            self.groups[*at].used += per_second.map_or(0.0, |limit| (limit * left_s).min(cost as f64));
+        let bucket = &mut self.buckets[bucket];
+        bucket.most_cost = bucket.most_cost.max(cost);
+        for at in &bucket.groups {
+            let group = &mut self.groups[*at];
+            group.most_cost = group.most_cost.max(cost);
         }
     }
 
@@ -213,7 +223,7 @@ impl Measures {
 
     /// A job has waited for so long: until a worker took it, or until the end.
     pub fn waited(&mut self, bucket: usize, wait_us: u64) {
-        for (at, _) in &self.buckets[bucket].groups {
+        for at in &self.buckets[bucket].groups {
             let group = &mut self.groups[*at];
             group.longest_us = group.longest_us.max(wait_us);
             group.waits.record(wait_us).expect("it grows");
@@ -225,8 +235,9 @@ impl Measures {
     pub fn end_slot(&mut self) {
         for group in &mut self.groups {
             let at = |quantile| (!group.slot.is_empty()).then(|| group.slot.value_at_quantile(quantile));
-            group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.counts.waiting });
+            group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.most_waiting });
             group.slot.reset();
+            group.most_waiting = group.counts.waiting;
         }
     }
 
@@ -254,17 +265,33 @@ impl Measures {
 
     /// Something bound a waiting bucket.
     pub fn bound(&mut self, bucket: usize, by: &str) {
-        for (at, _) in &self.buckets[bucket].groups {
+        for at in &self.buckets[bucket].groups {
             *self.groups[*at].bound.entry(by.to_owned()).or_insert(0) += 1;
         }
     }
 
+    /// What a rate allows in all: a last job may begin with what is left, whatever it costs.
+    fn allowed(&self, per_second: Option<f64>, most_cost: u64) -> f64 {
+        let most_cost = most_cost as f64;
+        per_second.map_or(0.0, |limit| (limit * self.lasts_us as f64 / 1e6 / most_cost - 1e-9).ceil() * most_cost)
+    }
+
     /// The run is over: what is known of each bucket becomes figures of its groups. Groups without traffic go.
     pub fn finish(&mut self) {
-        for bucket in &self.buckets {
+        for at in 0..self.groups.len() {
+            let Group { is_budget, limit_per_second, most_cost, .. } = self.groups[at];
+            if is_budget {
+                self.groups[at].allowed = self.allowed(limit_per_second, most_cost);
+            }
+        }
+        for bucket in std::mem::take(&mut self.buckets) {
             let Counts { accepted, taken, retrying, .. } = bucket.counts;
             let served = if accepted == 0 { 0.0 } else { taken.saturating_sub(retrying) as f64 / accepted as f64 };
-            for (at, _) in &bucket.groups {
+            let allowed = self.allowed(bucket.per_second, bucket.most_cost);
+            for at in &bucket.groups {
+                if !self.groups[*at].is_budget {
+                    self.groups[*at].allowed += allowed;
+                }
                 let (sum, squares) = &mut self.groups[*at].served;
                 *sum += served;
                 *squares += served * served;

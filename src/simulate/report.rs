@@ -106,7 +106,7 @@ fn figures(group: Group, lasts: Duration) -> Figures {
         counts: group.counts,
         wait,
         per_second: group.counts.tries as f64 / seconds,
-        used: group.limit_per_second.filter(|limit| *limit > 0.0).map(|limit| group.used / seconds / limit),
+        used: group.limit_per_second.filter(|limit| *limit > 0.0).map(|_| group.counts.units as f64 / group.allowed),
         fairness,
         bound,
         slots: group.slots,
@@ -182,13 +182,16 @@ impl Report {
         out += &format!("\n{:NAME$}{:>9}{:>6}{:>5}{:>9}  {}\n", "", "out", "use", "fair", "waiting", "bound by");
         self.rows(against, &mut out, |f| {
             let used = f.used.map_or_else(|| "-".to_owned(), |used| format!("{:.0}%", (100.0 * used).min(9_999.0)));
-            let bound: Vec<String> = f
+            let mut bound: Vec<String> = f
                 .bound
                 .iter()
                 .filter(|bound| bound.share >= 0.005) // less would be shown as 0%
                 .take(2)
                 .map(|bound| format!("{} {:.0}%", escaped(bound.by.as_bytes()), 100.0 * bound.share))
                 .collect();
+            if bound.is_empty() {
+                bound.push("-".to_owned());
+            }
             let line = format!(
                 "{:>9}{used:>6}{:>5}{:>9}  {}",
                 format!("{:.1}/s", f.per_second),

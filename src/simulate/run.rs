@@ -141,10 +141,10 @@ fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, 
     let enough = Workers::enough();
     let workers_of = |route: &String| {
         let own: Vec<&Workers> = all.iter().filter(|workers| workers.route.as_ref() == Some(route)).collect();
-        let shared = || all.iter().filter(|workers| workers.route.is_none()).collect();
-        match (own.is_empty(), all.is_empty()) {
+        let shared: Vec<&Workers> = all.iter().filter(|workers| workers.route.is_none()).collect();
+        match (own.is_empty(), shared.is_empty()) {
             (false, _) => own,
-            (true, false) => shared(),
+            (true, false) => shared,
             (true, true) => vec![&enough],
         }
     };
@@ -305,42 +305,55 @@ impl Run<'_> {
         }
     }
 
+    /// Count what became of the first arrival that waits.
+    fn arrived(&mut self, verdict: Verdict) -> Result<(), SimulationError> {
+        let (arrival, bucket) = self.waiting.pop_front().expect("there is one for each verdict");
+        let jobs = if arrival.is_submitted { 1 } else { arrival.words.len() as u64 };
+        let accepted = match verdict {
+            Verdict::Accepted(n) => n,
+            Verdict::Said(word) => match word.as_str() {
+                "queued" | "delayed" => 1,
+                "duplicate" => {
+                    self.measures.count(bucket, |counts| counts.duplicate += 1);
+                    return Ok(());
+                }
+                "late" => {
+                    self.measures.count(bucket, |counts| counts.late += 1);
+                    return Ok(());
+                }
+                "full" | "gated" => 0,
+                _ => {
+                    let at = Duration::from_micros(arrival.at_us);
+                    return Err(SimulationError::Refused { bucket: arrival.bucket, at, why: word });
+                }
+            },
+        };
+        self.measures.count(bucket, |counts| {
+            counts.accepted += accepted;
+            counts.waiting += accepted;
+            counts.rejected += jobs - accepted;
+        });
+        Ok(())
+    }
+
     fn take_in(&mut self, step: Step) -> Result<(), SimulationError> {
-        for verdict in step.verdicts {
-            let (arrival, bucket) = self.waiting.pop_front().expect("there is one for each verdict");
-            let jobs = if arrival.is_submitted { 1 } else { arrival.words.len() as u64 };
-            let accepted = match verdict {
-                Verdict::Accepted(n) => n,
-                Verdict::Said(word) => match word.as_str() {
-                    "queued" | "delayed" => 1,
-                    "duplicate" => {
-                        self.measures.count(bucket, |counts| counts.duplicate += 1);
-                        continue;
-                    }
-                    "late" => {
-                        self.measures.count(bucket, |counts| counts.late += 1);
-                        continue;
-                    }
-                    "full" | "gated" => 0,
-                    _ => {
-                        let at = Duration::from_micros(arrival.at_us);
-                        return Err(SimulationError::Refused { bucket: arrival.bucket, at, why: word });
-                    }
-                },
-            };
-            self.measures.count(bucket, |counts| {
-                counts.accepted += accepted;
-                counts.waiting += accepted;
-                counts.rejected += jobs - accepted;
-            });
-        }
+        // In the order of time, or more jobs would seem to wait at once.
+        let mut verdicts = step.verdicts.into_iter();
         for taken in step.taken {
+            while self.waiting.front().is_some_and(|(arrival, _)| arrival.at_us <= taken.at_us)
+                && let Some(verdict) = verdicts.next()
+            {
+                self.arrived(verdict)?;
+            }
             let Some(job) = JobText::read(&taken.job) else { continue };
-            self.measures.tried(job.bucket, job.cost, taken.at_us);
+            self.measures.tried(job.bucket, job.cost);
             if taken.is_first {
                 self.measures.taken(job.bucket, taken.at_us.saturating_sub(job.at_us));
                 self.measures.count(job.bucket, |counts| counts.late += u64::from(taken.is_late));
             }
+        }
+        for verdict in verdicts {
+            self.arrived(verdict)?;
         }
         for job in step.dead {
             if let Some(job) = JobText::read(&job) {

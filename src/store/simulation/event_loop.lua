@@ -16,15 +16,12 @@ do
   local STEPS = 20000 -- what happens in one call at most: the next one continues
   local READ_MOST = 100 -- jobs that are read at once
 
-  -- random: the next number of 1 to 2^31 - 2, by the generator of Park and Miller (1988).
-  local function random()
-    world.seed = world.seed * 16807 % 2147483647
-    return world.seed
-  end
-
-  -- happens: whether something happens that happens in `share` of all cases.
-  local function happens(share)
-    return share > 0 and random() < share * 2147483647
+  -- chance: a number between 0 and 1 for what happens to a job by chance at a try, by the generator of Park and Miller
+  -- (1988). It depends on nothing else, so that it is the same under another configuration.
+  local function chance(job, try, what)
+    local x = (world.seed + tonumber(match(job, '%d+$')) * 7919 + try * 104729 + what * 1299709) % 2147483646 + 1
+    for _ = 1, 3 do x = x * 16807 % 2147483647 end
+    return x / 2147483647
   end
 
   -- ---- what is going to finish: a binary heap, the earliest first ----
@@ -64,18 +61,19 @@ do
   end
 
   -- service_us: how long a worker of a group holds a job.
-  local function service_us(group)
+  local function service_us(group, job, try)
     if not group.is_exponential then return group.service_us end
-    return floor(-math.log(random() / 2147483647) * group.service_us) + 1
+    return floor(-math.log(chance(job, try, 0)) * group.service_us) + 1
   end
 
   -- begin_job: a worker has taken a job.
-  local function begin_job(route, group, now, id, job, is_first, is_late)
+  local function begin_job(route, group, now, id, job, try, is_first, is_late)
     local out, n = world.taken, #world.taken
     local how = (is_first and 1 or 0) + (is_late and 2 or 0)
     out[n + 1], out[n + 2], out[n + 3] = job, now - world.start_us, how
     group.free = group.free - 1
-    put(world.busy, { at = now + service_us(group), id = id, route = route, group = group, job = job })
+    local done_us = now + service_us(group, job, try)
+    put(world.busy, { at = done_us, id = id, route = route, group = group, job = job, try = try })
   end
 
   -- read_stream, read_list: free workers of a group read. Replies whether there may be more.
@@ -84,25 +82,25 @@ do
     local found = call('XREADGROUP', 'GROUP', 'workers', group.name, 'COUNT', most, 'STREAMS', route.key, '>')
     local entries = found and found[1] and found[1][2] or {}
     for _, entry in ipairs(entries) do
-      local fields, job, is_first, is_late = entry[2], nil, true, false
+      local fields, job, try, is_first, is_late = entry[2], nil, 1, true, false
       for i = 1, #fields, 2 do
         local name, value = fields[i], fields[i + 1]
         if name == 'job' then
           job = value
         elseif name == 'attempt' and value ~= '1' or name == 'kept' then
-          is_first = false
+          is_first, try = false, try * 31 + tonumber(value)
         elseif name == 'deadline_us' then
           is_late = now > tonumber(value)
         end
       end
-      begin_job(route, group, now, entry[1], job, is_first, is_late)
+      begin_job(route, group, now, entry[1], job, try, is_first, is_late)
     end
     return #entries == most
   end
 
   local function read_list(route, group, now)
     local job = call(route.pop, route.key)
-    if job then begin_job(route, group, now, false, job, true) end
+    if job then begin_job(route, group, now, false, job, 1, true) end
     return job and group.free > 0
   end
 
@@ -127,12 +125,12 @@ do
     local kind = done.id and world.may_fail and world.kinds[tonumber(match(done.job, '^%d+%.(%d+)'))]
     if done.id then
       local args, now_text = { done.id }, digits(now)
-      if kind and happens(kind.throttle) then
+      if kind and kind.throttle > 0 and chance(done.job, done.try, 1) < kind.throttle then
         base.append(args, 'THROTTLED')
         if kind.retry_after_ms then base.append(args, 'RETRY_AFTER', digits(kind.retry_after_ms)) end
         world.throttled = world.throttled + 1
         jobs.fail({ route.key }, args, now_text)
-      elseif kind and happens(kind.fail) then
+      elseif kind and kind.fail > 0 and chance(done.job, done.try, 2) < kind.fail then
         world.failed = world.failed + 1
         if jobs.fail({ route.key }, args, now_text) == 2 then world.dead[#world.dead + 1] = done.job end
       else

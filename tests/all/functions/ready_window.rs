@@ -285,7 +285,8 @@ fn two_floods_of_one_rate_have_equal_shares_of_few_workers() {
 /// low one's rate allows them: the route holds no more jobs than the workers need.
 #[test]
 fn floods_of_different_rates_have_equal_turns_at_slow_workers() {
-    let cases: [(usize, u64, f64, &[(&str, &str)]); 5] = [
+    type Buckets = &'static [(&'static str, &'static str)];
+    let cases: [(usize, u64, f64, Buckets); 5] = [
         (1, 40, 0.1, &[("a", "5000/s"), ("b", "100/s"), ("c", "12/s")]),
         (1, 50, 0.1, &[("a", "2000/s"), ("b", "20/s")]),
         (2, 100, 0.1, &[("a", "2000/s"), ("b", "20/s")]),

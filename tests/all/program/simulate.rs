@@ -235,6 +235,41 @@ fn jobs_that_wait_beyond_their_deadline_at_the_end_are_late_and_a_plot_says_wher
     assert_eq!(svg.matches("no worker took a job").count(), 2, "of the bucket and of the budget: {svg}");
 }
 
+/// A bucket that a change does not touch has the same failures and services under both configurations.
+#[test]
+fn what_happens_to_a_job_by_chance_depends_on_nothing_else() {
+    let with = |rate| {
+        format!("[[bucket]]\nmatch = 'a'\nrate = '{rate}'\n[[bucket]]\nmatch = 'b'\nrate = '10/s'\nattempts = 2\n")
+    };
+    let shell = Shell::new(&with("5/s"));
+    let other = shell.file("other.toml", &with("6/s"));
+    let args =
+        ["--load", "a: 8/s, fail 10%", "--load", "b: 1/s, fail 20%, throttle 2%", "--for", "1m", "--against", &other];
+    let said = simulate(&shell, &[&args[..], &["--workers", "20x100ms, exponential"]].concat());
+    let against = said["against"]["groups"].as_array().expect("groups");
+    let b = against.iter().find(|group| group["match"] == "b").expect("b");
+    assert_eq!(group(&said, "b"), b);
+    assert!(number(b, "tries") > number(b, "taken"), "some failed: {b}");
+    assert_ne!(group(&said, "a")["taken"], against[0]["taken"]);
+}
+
+#[test]
+fn use_depth_and_workers_are_what_the_page_says_in_short_runs_between_slots_and_for_other_routes() {
+    let shell = Shell::new(
+        "[[bucket]]\nmatch = 'h*'\nrate = '1/h'\n[[bucket]]\nmatch = 'mail'\nroute = 'mail'\nrate = '5/s'\n\
+         [[bucket]]\nmatch = '*'\nrate = '1/s'\n",
+    );
+    let said = simulate(&shell, &["--load", "h*: 50 buckets, 1/h", "--for", "1h"]);
+    let h = group(&said, "h*");
+    assert!((number(h, "use") - number(h, "taken") / 50.0).abs() < 1e-9, "{h}");
+    let plot = shell.file("plot.svg", "");
+    simulate(&shell, &["--load", "a: 60/h, bursts of 10", "--for", "1h", "--seed", "2", "--plot", &plot]);
+    let svg = std::fs::read_to_string(plot).expect("a plot");
+    assert!(svg.contains("\n10\n") || svg.contains(">10<"), "ten jobs come at once, between two slots: {svg}");
+    let said = simulate(&shell, &["--load", "mail: 8/s", "--load", "b: 1/m", "--for", "2m", "--workers", "mail: 1x1s"]);
+    assert_eq!((&group(&said, "b")["waiting"], &group(&said, "mail")["taken"]), (&0.into(), &120.into()), "{said}");
+}
+
 #[test]
 fn whatever_ends_a_simulation_leaves_no_server_and_no_directory_behind() {
     for signal_name in ["INT", "TERM", "KILL"] {

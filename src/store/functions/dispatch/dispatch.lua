@@ -1,5 +1,6 @@
 -- needs: base, context, context.memory, context.trace, dispatch.leave, limits.slots, queue.delayed, queue.envelope,
---   queue.rejected, queue.retries, route.room, state, state.bucket, state.waiting, tree.budget, tree.path
+--   queue.rejected, queue.retries, route.room, route.turns, state, state.bucket, state.waiting, tree.budget,
+--   tree.path
 -- Dispatch: the turn of one bucket. Retries leave first, then the queue, as many as the rate, the route and the call
 -- allow. Every job may take this path, so it does nothing that only some jobs need. Most turns take the fast path
 -- (dispatch/fast_path), which does what `turn` would do.
@@ -175,7 +176,7 @@ do
     end
     local is_kept = s.left_state == 'held' and ctx.dispatched == dispatched_before
     local to = state_after(ctx, s, is_kept)
-    if is_kept then room.restore_rank(room_of(ctx, s.p.route), s.bucket) end
+    if is_kept then turns.restore_rank(room_of(ctx, s.p.route), s.bucket) end
     state.enter(ctx, s, to, event)
     if (to == ctx.k.schedule or to == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)

@@ -1,6 +1,7 @@
 -- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.sweep,
 --   dispatch, dispatch.fast_path, dispatch.serve, limits.constraint_store, limits.constraints, policy.chain,
---   policy.record, queue.rejected, queue.retries, route, route.room, state, state.bucket, state.waiting, tree.budget
+--   policy.record, queue.rejected, queue.retries, route, route.room, route.turns, state, state.bucket,
+--   state.waiting, tree.budget
 -- The two calls of the pacer. `drain` lets out what is due and replies how long to wait for the rest. `wake` first
 -- looks at queues that changed.
 
@@ -60,12 +61,12 @@ do
 
   -- guarded: run the turns. Where a turn raises (a key has the wrong type), only its bucket is parked: the dues of jobs
   -- that have left by then must be stored, and the other buckets are served. Replies whether the schedule was written.
-  local function guarded(ctx, work, turns)
+  local function guarded(ctx, work, take)
     work.is_fast = fast_path.fits(ctx)
     ctx.is_fast = work.is_fast
     if work.is_fast then fast_path.open(ctx) end
     repeat
-      local ok, why = pcall(turns, ctx, work)
+      local ok, why = pcall(take, ctx, work)
       if not ok then
         -- One of our keys has the wrong type.
         fast_path.pause(ctx)
@@ -98,7 +99,7 @@ do
     local batch, due = max(1, ctx.limits.batch - ctx.looked - ctx.turned), nil
     due, first = state.due(ctx, batch, first)
     if not due then return false, first end
-    if #due > 2 then room.in_order(ctx, due) end
+    if #due > 2 then turns.in_order(ctx, due) end
     local names = {}
     for i = 1, #due, 2 do names[(i + 1) / 2] = due[i] end
     record.expect(ctx.rec, names)
@@ -121,7 +122,7 @@ do
     for i, one in ipairs(front) do
       names[i], due[2 * i] = one.id, ctx.now_text
       waiting.leave(ctx, key, one.id, one.due)
-      room.note_grant(ctx, r, one.id, one.rank) -- before it is held again
+      turns.note_grant(ctx, r, one.id, one.rank) -- before it is held again
     end
     local work = {
       s = {}, names = names, due = due, from = false, states = {}, allowances = bucket.allowances_of(ctx, names),
@@ -287,7 +288,7 @@ do
     work.decides, s.due = false, s.due or now
     local had_work = from ~= nil and from ~= ctx.k.rest
     if s.p.parent and not s.p.refused and not had_work then budget.drop_stale_tag(ctx, s.p.parent, name) end
-    if not had_work then room.forget_rank(ctx, name, s.p) end
+    if not had_work then turns.forget_rank(ctx, name, s.p) end
     if may_dispatch and s.due <= now then
       local given = min(work.allowed, work.share)
       -- A retry of a paused bucket may have been announced. In all other states, a back-off that has ended puts the

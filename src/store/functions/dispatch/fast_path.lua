@@ -1,5 +1,6 @@
 -- needs: base, context.memory, context.trace, dispatch, dispatch.leave, limits.constraints, pace.rate, pace.share,
---   policy.record, queue.envelope, route, route.room, state, state.waiting, tree.budget, tree.path
+--   policy.record, queue.envelope, route, route.room, route.turns, state, state.waiting, tree.budget,
+--   tree.path
 -- The fast path of most turns. Most due buckets are within their capacity, have no retry or delayed job that may leave,
 -- and no rollout is going on. For them a turn of a drain is three calls and little else, and one more deletes all
 -- queues that such turns have emptied. All other turns take the full path (dispatch); tests/all/functions/fast_path.rs
@@ -181,7 +182,7 @@ do
   local function queue_bucket(ctx, name, p, len, from, due_text)
     local up = ancestors_of(ctx, p.parent)[1]
     waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.finish_of(up, name, p))
-    if r.ranks then room.restore_rank(r, name) end
+    if r.ranks then turns.restore_rank(r, name) end
     budget.begin_work(ctx, up)
     leaves(name, from)
     if settled then settled[name], noted = len, noted + 1 end

@@ -1,4 +1,4 @@
--- needs: base, base.keys, context, policy.forward, policy.record, route
+-- needs: base, base.keys, context, policy.forward, policy.record, route, route.turns
 -- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
 -- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
 -- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
@@ -34,8 +34,8 @@
 --   is_shared              of a list: others push into it too, as its length shows, and it was not empty since
 --   done, level            of a list: how many jobs were sent up to the last mark that was taken, and after it, while
 --   one is there that should have been taken
---   lefts, turned_us       when buckets that are held again and again had their last turn (`rank_of`), and when any was
---   last held; `lefts` is forgotten where none was for a second
+--   lefts, turned_us       when buckets that are held again and again had their last turn (route/turns), and when any
+--   was last held; `lefts` is forgotten where none was for a second
 --   orders, turns          of these buckets: the numbers of their last turns; how many turns there were
 --   ranks                  in a call: the ranks of the held buckets that have their turns in it
 --   taken_most             the highest number of taken jobs that was replied (view/routes)
@@ -52,8 +52,6 @@ do
   local BURST_US = 60000000 -- how long it is remembered how many jobs workers took at once
   local MORE = 1.25 -- of what workers took at once: it varies
   local BELIEVED_US = 100000 -- after so long a route is looked at again
-  local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
-  local APART = 1000 -- turns in a row whose order shows in the ranks, in us
   local MARKS = 8 -- marks of a list in one window, about
   local MARKS_MOST = 10 -- and in all: each keeps a job, which may be large
   local SEARCH_MOST = 100000 -- jobs are looked for in lists up to this length: it takes 1 ms or so
@@ -63,10 +61,12 @@ do
   local function new(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
-      limit = START, cut_us = -huge, held_us = -huge, least = huge, least_us = -huge, taken = nil, burst = 0, burst_us = -huge,
+      limit = START, cut_us = -huge, held_us = -huge, least = huge, least_us = -huge,
+      taken = nil, burst = 0, burst_us = -huge,
       turned_us = -huge, oldest_us = nil, oldest_after = nil,
       gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false,
-      lefts = nil, left_count = 0, orders = nil, turns = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
+      lefts = nil, left_count = 0, orders = nil, turns = 0, ranks = nil,
+      taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
 
@@ -402,10 +402,7 @@ do
   function room.for_held(ctx, name, is_any_held)
     local r = of_memory(ctx, name, forward.of(ctx.rec, name))
     ctx.rooms[name], r.call = r, ctx.calls
-    if is_any_held then
-      if ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then r.lefts, r.orders, r.left_count = nil, nil, 0 end
-      r.turned_us = ctx.now
-    end
+    if is_any_held then turns.begin(ctx, r) end
     look(ctx, name, r, length_of(r), true)
     return r
   end
@@ -424,67 +421,6 @@ do
         if r.forward then context.count(ctx, 'forwarded', n) end
         if r.marks then mark(ctx, r, room.window_of(ctx, name) or SAMPLE_US) end
       end
-    end
-  end
-
-  -- ---- turns of held buckets ----
-
-  -- knows_turns: whether this room knows of buckets that had a turn since buckets are held, with no second without any.
-  local function knows_turns(ctx, r)
-    return r and r.lefts and ctx.now >= r.turned_us and ctx.now - r.turned_us <= ANEW_US
-  end
-
-  -- rank_of: the rank of a bucket among the held ones: when its last job left, or its first one came. That is known of
-  -- buckets that had a turn; for others it is the due.
-  function room.rank_of(ctx, s)
-    local r = ctx.memory.rooms[s.p.route]
-    local left_us = knows_turns(ctx, r) and r.lefts[s.bucket]
-    if not left_us then return min(s.due, ctx.now) end
-    -- A job that left since then, because its route took more than the held ones, has moved the due on. Those that left
-    -- together keep the order of their turns, a microsecond apart.
-    local apart = APART - r.orders[s.bucket] % APART
-    return max(left_us, min(s.due - s.p.interval_us, ctx.now)) - apart
-  end
-
-  -- in_order: put the due nodes of a call, node and due by turns, that have one due in the order of their last turns.
-  -- By their names, the first one would always get what its route takes besides the turns.
-  function room.in_order(ctx, due)
-    for _, r in pairs(ctx.memory.rooms) do
-      if knows_turns(ctx, r) then
-        for i = 3, #due, 2 do -- an insertion sort: most are in order
-          local one, at, turn = due[i], due[i + 1], r.orders[due[i]]
-          local to = i
-          while turn and to > 1 and due[to - 1] == at and (r.orders[due[to - 2]] or 0) > turn do
-            due[to], to = due[to - 2], to - 2
-          end
-          due[to] = one
-        end
-      end
-    end
-  end
-
-  -- note_grant: a held bucket of this rank has its turn.
-  -- restore_rank: no job of it left, because a budget above does not admit it, or its jobs were dropped at their turn:
-  -- it keeps its rank, or it would fall behind the others each time.
-  -- forget_rank: a bucket without work has some.
-  function room.note_grant(ctx, r, name, rank)
-    if not r.lefts or r.left_count >= LEFTS_MOST then r.lefts, r.orders, r.left_count = {}, {}, 0 end
-    if not r.lefts[name] then r.left_count = r.left_count + 1 end
-    r.turns = r.turns + 1
-    r.lefts[name], r.orders[name] = ctx.now, r.turns
-    if not r.ranks then r.ranks = {} end
-    r.ranks[name] = rank
-  end
-
-  function room.restore_rank(r, name)
-    local rank = r.ranks and r.ranks[name]
-    if rank and r.lefts[name] then r.lefts[name] = rank end
-  end
-
-  function room.forget_rank(ctx, name, p)
-    local r = ctx.held ~= '' and ctx.memory.rooms[p.route]
-    if r and r.lefts and r.lefts[name] then
-      r.lefts[name], r.orders[name], r.left_count = nil, nil, r.left_count - 1
     end
   end
 end

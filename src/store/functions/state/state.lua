@@ -1,5 +1,5 @@
 -- needs: base, context, context.settings, limits.constraint_store, limits.constraints, limits.slots, route,
---   route.room, state.transitions, state.waiting
+--   route.turns, state.transitions, state.waiting
 -- States: the sorted sets that buckets and budgets are in. Waiting sets and their members are
 -- written by state/waiting, the other sets by this file. Which states there are, and which may follow each, is in
 -- state/transitions.
@@ -210,7 +210,7 @@ do
     end
     if held_for then
       route.hold(ctx, held_for)
-      if not stayed then s.rank = room.rank_of(ctx, s) end
+      if not stayed then s.rank = turns.rank_of(ctx, s) end
     end
     if waiting.is_set(ctx, to) then
       waiting.join(ctx, to, s.bucket, due, s.rank or nil)
