@@ -239,8 +239,8 @@ do
     return min(is_known and r.limit or r and anew(ctx, r) or START, ctx.limits.max_ready)
   end
 
-  -- cut_slack: once a window, the limit falls by the jobs that no look for held buckets has found taken; a quarter of it
-  -- is spared, because what workers take varies.
+  -- cut_slack: once a window, the limit falls by the jobs that no look for held buckets has found taken; a quarter of
+  -- it is spared, because what workers take varies.
   local function cut_slack(r, now, window, undelivered)
     r.least = min(r.least, undelivered)
     if now - r.least_us <= window and now >= r.least_us then return end
