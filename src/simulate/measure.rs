@@ -79,6 +79,8 @@ pub struct Group {
     most_waiting: u64,
     /// Over time.
     pub slots: Vec<Slot>,
+    /// The bucket that is asked next what binds it.
+    asked: usize,
     /// How often each reason bound a waiting bucket that was asked.
     pub bound: BTreeMap<String, u64>,
     /// Of each bucket the share of its accepted jobs that left: their sum and the sum of their squares.
@@ -106,6 +108,7 @@ impl Group {
             slot: histogram(),
             most_waiting: 0,
             slots: Vec::new(),
+            asked: 0,
             bound: BTreeMap::new(),
             served: (0.0, 0.0),
         }
@@ -139,8 +142,6 @@ pub struct Measures {
     budgets: HashMap<String, usize>,
     buckets: Vec<Bucket>,
     by_name: HashMap<BucketName, usize>,
-    /// The bucket that is asked next what binds it.
-    asked: usize,
 }
 
 impl Measures {
@@ -148,7 +149,7 @@ impl Measures {
     pub fn new(patterns: &[String], lasts: Duration) -> Self {
         let groups = patterns.iter().map(|pattern| Group::new(pattern.clone(), false)).collect();
         let lasts_us = u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX);
-        Self { groups, lasts_us, budgets: HashMap::new(), buckets: Vec::new(), by_name: HashMap::new(), asked: 0 }
+        Self { groups, lasts_us, budgets: HashMap::new(), buckets: Vec::new(), by_name: HashMap::new() }
     }
 
     /// The number of a bucket that had traffic before.
@@ -246,27 +247,31 @@ impl Measures {
         self.buckets.iter().map(|bucket| bucket.name.clone()).collect()
     }
 
-    /// The next buckets with waiting jobs that are asked what binds them, at most so many: all have their turns.
-    pub fn next_waiting(&mut self, most: usize) -> Vec<(usize, BucketName)> {
-        let n = self.buckets.len();
+    /// The next buckets with waiting jobs that are asked what binds them, at most so many in all but one of each pattern: the number of the
+    /// pattern, and of the bucket, and its name. All have their turns.
+    pub fn next_waiting(&mut self, most: usize) -> Vec<(usize, usize, BucketName)> {
+        let patterns = self.groups.iter().filter(|group| !group.is_budget).count();
+        let (n, each) = (self.buckets.len(), (most / patterns.max(1)).max(1));
         let mut found = Vec::new();
-        for step in 0..n {
-            let at = (self.asked + step) % n;
-            if self.buckets[at].counts.waiting > 0 {
-                found.push((at, self.buckets[at].name.clone()));
-                if found.len() == most {
-                    self.asked = at + 1;
-                    break;
-                }
+        for pattern in 0..patterns {
+            let from = self.groups[pattern].asked;
+            let of_it =
+                |at: &usize| self.buckets[*at].groups.contains(&pattern) && self.buckets[*at].counts.waiting > 0;
+            let some: Vec<usize> = (from..n).chain(0..from.min(n)).filter(of_it).take(each).collect();
+            if let Some(last) = some.last() {
+                self.groups[pattern].asked = last + 1;
             }
+            found.extend(some.into_iter().map(|at| (pattern, at, self.buckets[at].name.clone())));
         }
         found
     }
 
-    /// Something bound a waiting bucket.
-    pub fn bound(&mut self, bucket: usize, by: &str) {
+    /// Something bound a waiting bucket that was asked for a pattern.
+    pub fn bound(&mut self, pattern: usize, bucket: usize, by: &str) {
         for at in &self.buckets[bucket].groups {
-            *self.groups[*at].bound.entry(by.to_owned()).or_insert(0) += 1;
+            if *at == pattern || self.groups[*at].is_budget {
+                *self.groups[*at].bound.entry(by.to_owned()).or_insert(0) += 1;
+            }
         }
     }
 

@@ -23,7 +23,7 @@ use crate::system::scratch_redis::{ScratchRedis, ScratchRedisError};
 /// Jobs that are sent in one call, about.
 const MOST_AT_ONCE: usize = 2_000;
 
-/// Buckets that are asked what binds them in each slot.
+/// Buckets that are asked what binds them in each slot, but at least one of each pattern.
 const MOST_ASKED: usize = 8;
 
 /// Its multiples, without their whole parts, are spread evenly and repeat nothing (Weyl 1916).
@@ -399,7 +399,7 @@ impl Run<'_> {
     async fn ask(&mut self, at_us: u64) -> Result<(), SimulationError> {
         let now_us = self.plan.start_us + at_us;
         self.store.beat_in_simulation(now_us).await?;
-        for (number, bucket) in self.measures.next_waiting(MOST_ASKED) {
+        for (pattern, number, bucket) in self.measures.next_waiting(MOST_ASKED) {
             let facts = self.store.explain_at(&bucket, now_us).await?;
             let local_time = LocalTime::of(now_us, jiff::tz::TimeZone::UTC);
             let said = Explanation::of(&facts, self.file.clone(), &local_time);
@@ -410,7 +410,7 @@ impl Run<'_> {
                 (binding, None) => binding.word(),
                 (binding, Some(budget)) => format!("{} of {budget}", binding.word()),
             };
-            self.measures.bound(number, &by);
+            self.measures.bound(pattern, number, &by);
         }
         Ok(())
     }

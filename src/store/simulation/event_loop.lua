@@ -16,12 +16,11 @@ do
   local STEPS = 20000 -- what happens in one call at most: the next one continues
   local READ_MOST = 100 -- jobs that are read at once
 
-  -- chance: a number between 0 and 1 for what happens to a job by chance at a try, by the generator of Park and Miller
-  -- (1988). It depends on nothing else, so that it is the same under another configuration.
+  -- chance: a number above 0 and below 1 for what happens to a job by chance at a try. It depends on nothing else, so
+  -- that it is the same under another configuration.
   local function chance(job, try, what)
-    local x = (world.seed + tonumber(match(job, '%d+$')) * 7919 + try * 104729 + what * 1299709) % 2147483646 + 1
-    for _ = 1, 3 do x = x * 16807 % 2147483647 end
-    return x / 2147483647
+    local hash = redis.sha1hex(world.seed .. ' ' .. match(job, '%d+$') .. ' ' .. try .. ' ' .. what)
+    return (tonumber(sub(hash, 1, 8), 16) + 0.5) / 4294967296
   end
 
   -- ---- what is going to finish: a binary heap, the earliest first ----

@@ -253,6 +253,36 @@ fn what_happens_to_a_job_by_chance_depends_on_nothing_else() {
     assert_ne!(group(&said, "a")["taken"], against[0]["taken"]);
 }
 
+/// The tries of a job are independent of each other, and services of those before.
+#[test]
+fn what_happens_by_chance_has_the_shares_and_waits_of_the_textbook() {
+    let shell = Shell::new(
+        "[defaults]\nrate = '1000/s'\ncapacity = 100000\nattempts = 3\nbackoff = { initial = '100ms', max = '1s' }\n",
+    );
+    let said = simulate(&shell, &["--load", "a: 100/s, fail 50%, until 50s", "--for", "1m"]);
+    let dead = number(group(&said, "a"), "dead");
+    assert!((525.0..725.0).contains(&dead), "an eighth of 5,000: {dead}");
+    let said = simulate(&shell, &["--load", "a: 100/s, fail 20%, throttle 20% for 10ms, until 50s", "--for", "1m"]);
+    let (failed, throttled) = (number(&said["report"], "failed"), number(&said["report"], "throttled"));
+    let tries = number(group(&said, "a"), "tries");
+    assert!((throttled / tries - 0.2).abs() < 0.025 && (failed / tries - 0.16).abs() < 0.025, "{said}");
+    // M/M/1 at 80 %: a wait is longer than t with the probability 0.8 exp(-10 t).
+    let said = simulate(&shell, &["--load", "a: 40/s, poisson", "--workers", "1x20ms, exponential", "--for", "20m"]);
+    let wait = &group(&said, "a")["wait_ms"];
+    assert!((42.0..53.0).contains(&number(wait, "p50")), "47 ms: {wait}");
+    assert!((240.0..320.0).contains(&number(wait, "p95")), "277 ms: {wait}");
+}
+
+/// What binds a bucket is asked however many others wait.
+#[test]
+fn what_bound_is_known_of_each_load() {
+    let shell = Shell::new("[[bucket]]\nmatch = 'a*'\nrate = '1/10s'\n[[bucket]]\nmatch = 'b'\nrate = '1/s'\n");
+    let load = ["--load", "b: 5/m, bursts of 10", "--load", "a*: 1000 buckets, 1/5s", "--for", "2m"];
+    let said = simulate(&shell, &load);
+    assert_eq!(group(&said, "b")["bound"][0]["by"], "rate", "{said}");
+    assert_eq!(group(&said, "b")["bound"], group(&simulate(&shell, &[&load[..2], &load[4..]].concat()), "b")["bound"]);
+}
+
 #[test]
 fn use_depth_and_workers_are_what_the_page_says_in_short_runs_between_slots_and_for_other_routes() {
     let shell = Shell::new(
