@@ -9,10 +9,10 @@
 --   R1  while its age is over its `ready_window`
 --   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
 --       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
---       the age is over the window the limit falls to limit * window / age, once a window. It falls too by what no
---       look of a window found taken, but for a quarter: with more jobs in the route than workers need, a bucket of a
---       high rate would get more turns than one of a low rate. Where no bucket was held for a second it starts anew, at
---       8, or at a quarter more than workers took between two looks in the last minute
+--       the age is over the window the limit falls to limit * window / age, once a window. Once a window it also falls
+--       by the number of jobs that were there at every look, all but a quarter of the limit: more jobs than workers
+--       need would give a bucket of a high rate more turns than one of a low rate. Where no bucket was held for a
+--       second it starts anew, at 8, or at a quarter more than workers took between two looks in the last minute
 --   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
 -- The fields of a room, `r`, which is remembered between calls:
@@ -239,8 +239,8 @@ do
     return min(is_known and r.limit or r and anew(ctx, r) or START, ctx.limits.max_ready)
   end
 
-  -- cut_slack: once a window, the limit falls by the jobs that no look for held buckets has found taken; a quarter of
-  -- it is spared, because what workers take varies.
+  -- cut_slack: once a window, the limit falls by the number of jobs that were there at every look for held buckets. A
+  -- quarter of the limit is left, because what workers take varies.
   local function cut_slack(r, now, window, undelivered)
     r.least = min(r.least, undelivered)
     if now - r.least_us <= window and now >= r.least_us then return end
