@@ -19,7 +19,7 @@ const MOST_AT_ONCE: u64 = 1_000;
 const MOST_COST: u64 = 100_000;
 
 const HINT: &str = "write NAME: [N buckets,] RATE [in all] and, with commas, evenly | poisson | bursts of N, cost N | cost N to M, \
-                    deadline TIME, delay TIME, fail P%, throttle P% [for TIME], from TIME, until TIME; as in \
+                    deadline TIME, delay TIME, throttle P% [for TIME], fail P% of the others, from TIME, until TIME; as in \
                     'sms:*: 200 buckets, 2/s, bursts of 50'";
 
 /// When the jobs of a bucket come.

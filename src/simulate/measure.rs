@@ -54,6 +54,28 @@ pub struct Counts {
     pub retrying: u64,
 }
 
+/// What a rate lets through.
+#[derive(Debug, Clone, Copy, Default)]
+struct Allowed {
+    /// A second: of a pattern that of all its buckets together; `None`: one of them has no such rate.
+    per_second: Option<f64>,
+    /// In all: of a pattern that of all its buckets together, of each at least a job.
+    in_all: f64,
+}
+
+impl Allowed {
+    /// What a rate allows in so long: a last job may begin with what is left, whatever it costs.
+    fn in_all(per_second: Option<f64>, seconds: f64, most_cost: u64) -> f64 {
+        let most_cost = most_cost as f64;
+        per_second.map_or(0.0, |limit| (limit * seconds / most_cost - 1e-9).ceil() * most_cost)
+    }
+
+    /// How much of it these used, 0 to 1; `None`: there is no such rate.
+    fn used(self, by: u64) -> Option<f64> {
+        self.per_second.filter(|limit| *limit > 0.0).map(|_| by as f64 / self.in_all)
+    }
+}
+
 /// A group of buckets: those with the names of a pattern, or those below a budget.
 #[derive(Debug)]
 pub struct Group {
@@ -66,10 +88,8 @@ pub struct Group {
     pub counts: Counts,
     /// How many buckets of it had traffic.
     pub buckets: u64,
-    /// What its rate allows a second: of a pattern that of all its buckets together; `None`: it has no rate.
-    pub limit_per_second: Option<f64>,
-    /// What its rate allows in all: of a pattern that of all its buckets together, of each at least a job.
-    pub allowed: f64,
+    /// What its rate, and its `job_rate`, let through.
+    allowed: [Allowed; 2],
     most_cost: u64,
     /// From the push until a worker took the job, or until the end, in microseconds.
     pub waits: Histogram<u64>,
@@ -77,6 +97,8 @@ pub struct Group {
     pub longest_us: u64,
     slot: Histogram<u64>,
     most_waiting: u64,
+    /// Whether it is among those that changed at this moment.
+    is_changed: bool,
     /// Over time.
     pub slots: Vec<Slot>,
     /// The bucket that is asked next what binds it.
@@ -100,13 +122,13 @@ impl Group {
             glob,
             counts: Counts::default(),
             buckets: 0,
-            limit_per_second: is_budget.then_some(0.0),
-            allowed: 0.0,
+            allowed: [Allowed::default(); 2],
             most_cost: 1,
             waits: histogram(),
             longest_us: 0,
             slot: histogram(),
             most_waiting: 0,
+            is_changed: false,
             slots: Vec::new(),
             asked: 0,
             bound: BTreeMap::new(),
@@ -120,6 +142,12 @@ impl Group {
         let (sum, squares) = self.served;
         (squares > 0.0).then(|| sum * sum / (self.buckets as f64 * squares))
     }
+
+    /// How much of what its rates let through was used, of the one that was used most, 0 to 1; `None`: it has none.
+    pub fn used(&self) -> Option<f64> {
+        let of_each = self.allowed.iter().zip([self.counts.units, self.counts.tries]);
+        of_each.filter_map(|(allowed, by)| allowed.used(by)).reduce(f64::max)
+    }
 }
 
 /// A bucket that had traffic.
@@ -127,10 +155,14 @@ impl Group {
 struct Bucket {
     name: BucketName,
     groups: Vec<usize>,
-    /// What its rate allows a second.
-    per_second: Option<f64>,
+    /// What its rate, and its `job_rate`, let through a second.
+    per_second: [Option<f64>; 2],
     most_cost: u64,
     counts: Counts,
+}
+
+fn per_second(level: &Level) -> [Option<f64>; 2] {
+    [level.policy.per_second(), level.policy.jobs_per_second()]
 }
 
 /// Everything that is measured in one run.
@@ -142,6 +174,9 @@ pub struct Measures {
     budgets: HashMap<String, usize>,
     buckets: Vec<Bucket>,
     by_name: HashMap<BucketName, usize>,
+    moment_us: u64,
+    /// Groups in which something was counted at this moment.
+    changed: Vec<usize>,
 }
 
 impl Measures {
@@ -149,7 +184,8 @@ impl Measures {
     pub fn new(patterns: &[String], lasts: Duration) -> Self {
         let groups = patterns.iter().map(|pattern| Group::new(pattern.clone(), false)).collect();
         let lasts_us = u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX);
-        Self { groups, lasts_us, budgets: HashMap::new(), buckets: Vec::new(), by_name: HashMap::new() }
+        let (budgets, by_name) = (HashMap::new(), HashMap::new());
+        Self { groups, lasts_us, budgets, buckets: Vec::new(), by_name, moment_us: 0, changed: Vec::new() }
     }
 
     /// The number of a bucket that had traffic before.
@@ -160,15 +196,14 @@ impl Measures {
     /// Give a bucket that has traffic for the first time its number. `levels` is its chain.
     pub fn add(&mut self, name: &BucketName, levels: &[Level]) -> usize {
         let of_name = |group: &Group| group.glob.as_ref().is_some_and(|glob| glob.matches(name.as_str().as_bytes()));
-        let per_second = levels.first().and_then(|level| level.policy.per_second());
+        let of_bucket = levels.first().map_or([None; 2], per_second);
         let own = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at]));
         let mut groups: Vec<usize> = own.collect();
         for at in &groups {
             let group = &mut self.groups[*at];
-            if group.buckets == 0 {
-                group.limit_per_second = per_second;
-            } else {
-                group.limit_per_second = group.limit_per_second.zip(per_second).map(|(all, one)| all + one);
+            for (allowed, one) in group.allowed.iter_mut().zip(of_bucket) {
+                let all = if group.buckets == 0 { Some(0.0) } else { allowed.per_second };
+                allowed.per_second = all.zip(one).map(|(all, one)| all + one);
             }
         }
         for level in levels.iter().skip(1) {
@@ -176,14 +211,16 @@ impl Measures {
                 self.groups.push(Group::new(level.name.clone(), true));
                 self.groups.len() - 1
             });
-            self.groups[at].limit_per_second = level.policy.per_second();
+            self.groups[at].allowed = per_second(level).map(|per_second| Allowed { per_second, in_all: 0.0 });
             groups.push(at);
         }
         for at in &groups {
             self.groups[*at].buckets += 1;
         }
         let at = self.buckets.len();
-        self.buckets.push(Bucket { name: name.clone(), groups, per_second, most_cost: 1, counts: Counts::default() });
+        let bucket =
+            Bucket { name: name.clone(), groups, per_second: of_bucket, most_cost: 1, counts: Counts::default() };
+        self.buckets.push(bucket);
         self.by_name.insert(name.clone(), at);
         at
     }
@@ -195,7 +232,26 @@ impl Measures {
         for at in &bucket.groups {
             let group = &mut self.groups[*at];
             add(&mut group.counts);
+            if !std::mem::replace(&mut group.is_changed, true) {
+                self.changed.push(*at);
+            }
+        }
+    }
+
+    /// What is counted from now on happens at this time, in microseconds since the beginning. How many jobs wait is
+    /// looked at between moments: of those that come and push others out at one, fewer wait than came.
+    pub fn moment(&mut self, at_us: u64) {
+        if at_us != self.moment_us {
+            self.moment_us = at_us;
+            self.end_moment();
+        }
+    }
+
+    fn end_moment(&mut self) {
+        for at in self.changed.drain(..) {
+            let group = &mut self.groups[at];
             group.most_waiting = group.most_waiting.max(group.counts.waiting);
+            group.is_changed = false;
         }
     }
 
@@ -234,6 +290,7 @@ impl Measures {
 
     /// A slot of time is over.
     pub fn end_slot(&mut self) {
+        self.end_moment();
         for group in &mut self.groups {
             let at = |quantile| (!group.slot.is_empty()).then(|| group.slot.value_at_quantile(quantile));
             group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.most_waiting });
@@ -275,29 +332,28 @@ impl Measures {
         }
     }
 
-    /// What a rate allows in all: a last job may begin with what is left, whatever it costs.
-    fn allowed(&self, per_second: Option<f64>, most_cost: u64) -> f64 {
-        let most_cost = most_cost as f64;
-        per_second.map_or(0.0, |limit| (limit * self.lasts_us as f64 / 1e6 / most_cost - 1e-9).ceil() * most_cost)
-    }
-
     /// The run is over: what is known of each bucket becomes figures of its groups. Groups without traffic go.
     pub fn finish(&mut self) {
-        for at in 0..self.groups.len() {
-            let Group { is_budget, limit_per_second, most_cost, .. } = self.groups[at];
-            if is_budget {
-                self.groups[at].allowed = self.allowed(limit_per_second, most_cost);
+        let seconds = self.lasts_us as f64 / 1e6;
+        let in_all = |of: [Option<f64>; 2], most_cost| {
+            [Allowed::in_all(of[0], seconds, most_cost), Allowed::in_all(of[1], seconds, 1)]
+        };
+        for group in self.groups.iter_mut().filter(|group| group.is_budget) {
+            let all = in_all(group.allowed.map(|allowed| allowed.per_second), group.most_cost);
+            for (allowed, in_all) in group.allowed.iter_mut().zip(all) {
+                allowed.in_all = in_all;
             }
         }
         for bucket in std::mem::take(&mut self.buckets) {
             let Counts { accepted, taken, retrying, .. } = bucket.counts;
             let served = if accepted == 0 { 0.0 } else { taken.saturating_sub(retrying) as f64 / accepted as f64 };
-            let allowed = self.allowed(bucket.per_second, bucket.most_cost);
+            let all = in_all(bucket.per_second, bucket.most_cost);
             for at in &bucket.groups {
-                if !self.groups[*at].is_budget {
-                    self.groups[*at].allowed += allowed;
+                let group = &mut self.groups[*at];
+                if !group.is_budget {
+                    group.allowed.iter_mut().zip(all).for_each(|(allowed, in_all)| allowed.in_all += in_all);
                 }
-                let (sum, squares) = &mut self.groups[*at].served;
+                let (sum, squares) = &mut group.served;
                 *sum += served;
                 *squares += served * served;
             }

@@ -64,7 +64,8 @@ pub struct Figures {
     pub wait: Option<Wait>,
     /// How many times workers took a job a second, each try counted.
     pub per_second: f64,
-    /// How much of what its rate allows was used, 0 to 1; none: there is no rate.
+    /// How much of what its rates let through was used, of the one that was used most, 0 to 1, or in a short run
+    /// a little more by `catch_up`; none: there is no rate.
     #[serde(rename = "use")]
     pub used: Option<f64>,
     /// Jain's index over its buckets of the share of their accepted jobs that workers took; none: they took none.
@@ -100,13 +101,13 @@ fn figures(group: Group, lasts: Duration) -> Figures {
         group.bound.iter().map(|(by, n)| Bound { by: by.clone(), share: *n as f64 / asked as f64 }).collect();
     bound.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.by.cmp(&b.by)));
     let seconds = lasts.as_secs_f64();
-    let fairness = group.fairness();
+    let (fairness, used) = (group.fairness(), group.used());
     Figures {
         buckets: group.buckets,
         counts: group.counts,
         wait,
         per_second: group.counts.tries as f64 / seconds,
-        used: group.limit_per_second.filter(|limit| *limit > 0.0).map(|_| group.counts.units as f64 / group.allowed),
+        used,
         fairness,
         bound,
         slots: group.slots,

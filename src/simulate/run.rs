@@ -16,7 +16,7 @@ use crate::model::bucket::BucketName;
 use crate::model::duration::show;
 use crate::model::partitioning::Partitioning;
 use crate::model::policy::Record;
-use crate::store::simulation::{Arrival, Kind, RouteWorkers, Step, Verdict, World};
+use crate::store::simulation::{Arrival, Event, Kind, RouteWorkers, Step, Verdict, World};
 use crate::store::{Layout, Store, StoreError};
 use crate::system::scratch_redis::{ScratchRedis, ScratchRedisError};
 
@@ -28,9 +28,6 @@ const MOST_ASKED: usize = 8;
 
 /// Its multiples, without their whole parts, are spread evenly and repeat nothing (Weyl 1916).
 const GOLDEN_RATIO: f64 = 1.618_033_988_749_895;
-
-/// Rejected jobs that the server keeps until they are counted.
-const MOST_REJECTED: u64 = 10_000_000;
 
 /// What producers send, in the order of time.
 type Pushes<'a> = Box<dyn Iterator<Item = Result<Push, BadTrace>> + 'a>;
@@ -217,9 +214,8 @@ pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64
     let routes = route_workers(&config.record, &plan.workers)?;
     let seed = u32::try_from(plan.seed % 2_147_483_646).expect("it is below 2^31") + 1;
     let world = World { seed, kinds: plan.traffic.kinds(), routes };
-    // One server has all partitions, and keeps what it rejects until it is counted.
-    let mut record = Record { partitioning: Partitioning::default(), ..config.record.clone() };
-    record.limits.rejected_keep = MOST_REJECTED;
+    // One server has all partitions.
+    let record = Record { partitioning: Partitioning::default(), ..config.record.clone() };
     store.begin_simulation(&record, plan.start_us, &world).await?;
     let file = File { name: config.source(), is_in_force: Some(true) };
     let measures = Measures::new(&plan.patterns, plan.lasts);
@@ -308,6 +304,7 @@ impl Run<'_> {
     /// Count what became of the first arrival that waits.
     fn arrived(&mut self, verdict: Verdict) -> Result<(), SimulationError> {
         let (arrival, bucket) = self.waiting.pop_front().expect("there is one for each verdict");
+        self.measures.moment(arrival.at_us);
         let jobs = if arrival.is_submitted { 1 } else { arrival.words.len() as u64 };
         let accepted = match verdict {
             Verdict::Accepted(n) => n,
@@ -339,17 +336,23 @@ impl Run<'_> {
     fn take_in(&mut self, step: Step) -> Result<(), SimulationError> {
         // In the order of time, or more jobs would seem to wait at once.
         let mut verdicts = step.verdicts.into_iter();
-        for taken in step.taken {
-            while self.waiting.front().is_some_and(|(arrival, _)| arrival.at_us <= taken.at_us)
+        for (at_us, event) in step.events {
+            while self.waiting.front().is_some_and(|(arrival, _)| arrival.at_us <= at_us)
                 && let Some(verdict) = verdicts.next()
             {
                 self.arrived(verdict)?;
             }
-            let Some(job) = JobText::read(&taken.job) else { continue };
-            self.measures.tried(job.bucket, job.cost);
-            if taken.is_first {
-                self.measures.taken(job.bucket, taken.at_us.saturating_sub(job.at_us));
-                self.measures.count(job.bucket, |counts| counts.late += u64::from(taken.is_late));
+            self.measures.moment(at_us);
+            match event {
+                Event::Taken { job, is_first, is_late } => {
+                    let Some(job) = JobText::read(&job) else { continue };
+                    self.measures.tried(job.bucket, job.cost);
+                    if is_first {
+                        self.measures.taken(job.bucket, at_us.saturating_sub(job.at_us));
+                        self.measures.count(job.bucket, |counts| counts.late += u64::from(is_late));
+                    }
+                }
+                Event::Dropped { bucket, jobs, is_late } => self.dropped(&bucket, jobs, is_late),
             }
         }
         for verdict in verdicts {
@@ -360,18 +363,17 @@ impl Run<'_> {
                 self.measures.count(job.bucket, |counts| counts.dead += 1);
             }
         }
-        for (bucket, jobs, why) in step.dropped {
-            let Some(bucket) = BucketName::parse(bucket.as_bytes()).ok().and_then(|name| self.measures.known(&name))
-            else {
-                continue;
-            };
-            self.measures.count(bucket, |counts| {
-                counts.waiting = counts.waiting.saturating_sub(jobs);
-                if why == "expired" { counts.late += jobs } else { counts.pushed_out += jobs }
-            });
-        }
         (self.failed, self.throttled) = (step.failed, step.throttled);
         Ok(())
+    }
+
+    fn dropped(&mut self, bucket: &str, jobs: u64, is_late: bool) {
+        let name = BucketName::parse(bucket.as_bytes()).ok();
+        let Some(bucket) = name.and_then(|name| self.measures.known(&name)) else { return };
+        self.measures.count(bucket, |counts| {
+            counts.waiting = counts.waiting.saturating_sub(jobs);
+            if is_late { counts.late += jobs } else { counts.pushed_out += jobs }
+        });
     }
 
     /// It is over: a job that still waits has waited so far. Else a bucket from which nothing leaves would have no waits.

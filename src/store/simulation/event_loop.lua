@@ -65,11 +65,14 @@ do
     return floor(-math.log(chance(job, try, 0)) * group.service_us) + 1
   end
 
+  -- happened: add something to the reply, with its time.
+  local function happened(what, how)
+    base.append(world.events, what, world.now - world.start_us, how)
+  end
+
   -- begin_job: a worker has taken a job.
   local function begin_job(route, group, now, id, job, try, is_first, is_late)
-    local out, n = world.taken, #world.taken
-    local how = (is_first and 1 or 0) + (is_late and 2 or 0)
-    out[n + 1], out[n + 2], out[n + 3] = job, now - world.start_us, how
+    happened(job, (is_first and 1 or 0) + (is_late and 2 or 0))
     group.free = group.free - 1
     local done_us = now + service_us(group, job, try)
     put(world.busy, { at = done_us, id = id, route = route, group = group, job = job, try = try })
@@ -203,17 +206,11 @@ do
     world.shift_at = next_shift(now)
   end
 
-  -- dropped: the jobs that the functions have put into the stream of rejected jobs since the last call. What is counted
-  -- is deleted, dead jobs too: memory does not grow with the time.
-  local function dropped()
-    local list = {}
-    for _, entry in ipairs(call('XRANGE', world.rejected, '-', '+')) do
-      local fields = base.by_name(entry[2])
-      base.append(list, fields.bucket or '', tonumber(fields.count) or 1, fields.reason or '')
-    end
-    if list[1] then call('XTRIM', world.rejected, 'MAXLEN', '0') end
-    if world.dead[1] then call('XTRIM', world.dead_key, 'MAXLEN', '0') end
-    return list
+  -- note_drop: what the functions do with jobs that are dropped at their turn, or pushed out by newer ones, instead of
+  -- keeping them in the stream of rejected jobs: memory does not grow with the time.
+  local function note_drop(_, name, reason, field, value)
+    happened((field == 'count' and value or '1') .. ' ' .. name, reason == 'expired' and 4 or 5)
+    return true
   end
 
   -- drip__begin_simulation: a new world, on an empty server with a policy record.
@@ -227,7 +224,7 @@ do
     world = {
       ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {},
       queues = ctx.k.queues,
-      schedule = ctx.k.schedule, rejected = ctx.k.rejected, dead_key = ctx.k.dead, daemon_at = huge, free_at = now,
+      schedule = ctx.k.schedule, dead_key = ctx.k.dead, daemon_at = huge, free_at = now,
       may_fail = false, failed = 0, throttled = 0,
     }
     for _, kind in ipairs(world.kinds) do world.may_fail = world.may_fail or kind.fail > 0 or kind.throttle > 0 end
@@ -241,6 +238,7 @@ do
     end
     world.shift_at = next_shift(now)
     context.wake = function() call_daemon_by(world.now) end -- there is no socket that it could be heard on
+    rejected.add = note_drop
     return redis.status_reply('OK')
   end
 
@@ -250,13 +248,14 @@ do
   --        pushed, words
   -- reply  { the time that was reached, how many arguments were used,
   --          verdicts of the arrivals: how many were accepted, the verdict of a submit, or an error,
-  --          taken jobs: { job, when since the beginning, 1: for the first time, + 2: after its deadline }, flat,
+  --          what happened to accepted jobs, in order, flat: a worker took one: { job, when since the beginning, 1: for
+  --          the first time, + 2: after its deadline }; some were dropped: { "<how many> <bucket>", when, 4: at their
+  --          turn, their deadline over | 5: pushed out by newer ones },
   --          jobs that are dead,
-  --          jobs that were dropped at their turn, or pushed out: { bucket, how many, why } as a flat list,
   --          how many times a job failed, and was throttled, in all }
   local function simulate(_, args)
     local till, i, steps = base.clock(args[1]), 2, 0
-    world.verdicts, world.taken, world.dead = {}, {}, {}
+    world.verdicts, world.events, world.dead = {}, {}, {}
     local arrive_at = tonumber(args[i] or huge)
     while steps < STEPS do
       local finish_at = world.busy[1] and world.busy[1].at or huge
@@ -277,8 +276,9 @@ do
         call_daemon(now)
       end
     end
+    if world.dead[1] then call('XTRIM', world.dead_key, 'MAXLEN', '0') end -- they are counted
     local out = world
-    return { out.now, i - 1, out.verdicts, out.taken, out.dead, dropped(), out.failed, out.throttled }
+    return { out.now, i - 1, out.verdicts, out.events, out.dead, out.failed, out.throttled }
   end
 
   -- drip__still_waiting: the jobs that wait in a bucket at the end, or, of the policy key, those that lie ready for

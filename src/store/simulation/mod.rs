@@ -82,17 +82,27 @@ pub enum Verdict {
     Said(String),
 }
 
-/// A job that a worker took.
+/// What happened to accepted jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    /// Its text.
-    pub job: String,
-    /// When, in microseconds since the beginning.
-    pub at_us: u64,
-    /// Whether for the first time.
-    pub is_first: bool,
-    /// Whether after its deadline.
-    pub is_late: bool,
+pub enum Event {
+    /// A worker took one.
+    Taken {
+        /// Its text.
+        job: String,
+        /// Whether for the first time.
+        is_first: bool,
+        /// Whether after its deadline.
+        is_late: bool,
+    },
+    /// Some were dropped.
+    Dropped {
+        /// Their bucket.
+        bucket: String,
+        /// How many.
+        jobs: u64,
+        /// Whether at their turn, because their deadline was over; otherwise newer ones pushed them out.
+        is_late: bool,
+    },
 }
 
 /// What happened in a part of the simulated time.
@@ -102,23 +112,27 @@ pub struct Step {
     pub reached_us: u64,
     /// The verdicts of the arrivals that were due by then, in their order.
     pub verdicts: Vec<Verdict>,
-    /// Jobs that workers took.
-    pub taken: Vec<Taken>,
+    /// What happened to accepted jobs, and when, in microseconds since the beginning, in their order.
+    pub events: Vec<(u64, Event)>,
     /// Jobs that are dead now.
     pub dead: Vec<String>,
-    /// Jobs that were dropped at their turn or pushed out: their bucket, how many, and why.
-    pub dropped: Vec<(String, u64, String)>,
     /// How many times a job failed, and was refused because it came too fast, since the beginning.
     pub failed: u64,
     /// See `failed`.
     pub throttled: u64,
 }
 
-/// The time; how many arguments were used; the verdicts; taken jobs; dead ones; dropped ones; failed and throttled tries.
-type StepReply = (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, Vec<Text>, Vec<(Text, u64, Text)>, u64, u64);
+/// The time; how many arguments were used; the verdicts; events; dead jobs; failed and throttled tries.
+type StepReply = (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, Vec<Text>, u64, u64);
 
-fn taken_job(job: String, at_us: u64, how: u64) -> Taken {
-    Taken { job, at_us, is_first: how & 1 == 1, is_late: how & 2 == 2 }
+fn event((Text(text), at_us, how): (Text, u64, u64)) -> Option<(u64, Event)> {
+    let event = if how < 4 {
+        Event::Taken { job: text, is_first: how & 1 == 1, is_late: how & 2 == 2 }
+    } else {
+        let (jobs, bucket) = text.split_once(' ')?;
+        Event::Dropped { bucket: bucket.to_owned(), jobs: jobs.parse().ok()?, is_late: how == 4 }
+    };
+    Some((at_us, event))
 }
 
 impl Store {
@@ -155,13 +169,12 @@ impl Store {
             redis::Value::Int(n) => u64::try_from(n).ok().map(Verdict::Accepted),
             other => redis::from_redis_value::<Text>(other).ok().map(|text| Verdict::Said(text.0)),
         };
-        reply.decode_with(|(reached_us, _, verdicts, taken, dead, dropped, failed, throttled): StepReply| {
+        reply.decode_with(|(reached_us, _, verdicts, events, dead, failed, throttled): StepReply| {
             Some(Step {
                 reached_us,
                 verdicts: verdicts.into_iter().map(verdict).collect::<Option<_>>()?,
-                taken: taken.into_iter().map(|(job, at_us, how)| taken_job(job.0, at_us, how)).collect(),
+                events: events.into_iter().map(event).collect::<Option<_>>()?,
                 dead: dead.into_iter().map(|job| job.0).collect(),
-                dropped: dropped.into_iter().map(|(bucket, n, why)| (bucket.0, n, why.0)).collect(),
                 failed,
                 throttled,
             })

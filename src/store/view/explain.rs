@@ -348,6 +348,12 @@ impl Applies {
         Some(f64::from(self.count?) / period.as_secs_f64())
     }
 
+    /// The same of its `job_rate`, which counts jobs whatever they cost.
+    pub fn jobs_per_second(&self) -> Option<f64> {
+        let period = Duration::from_micros(self.job_period_us?);
+        Some(f64::from(self.job_count?) / period.as_secs_f64())
+    }
+
     /// Its rate as people write it; `None`: it has none.
     pub fn rate(&self) -> Option<String> {
         Some(show_per_period(self.count?, Duration::from_micros(self.period_us?)))

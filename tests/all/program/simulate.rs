@@ -193,6 +193,12 @@ fn what_is_pushed_into_full_buckets_names_with_brackets_and_bursts_of_any_cost_i
     let bursts = number(sms, "pushed") / 50.0;
     assert!((110.0..=120.0).contains(&bursts), "{sms}");
     assert_eq!((number(sms, "taken"), number(sms, "pushed_out")), (30.0 * bursts, 20.0 * bursts), "{sms}");
+    // A burst comes, and what it pushes out goes, at one moment.
+    let plot = shell.file("plot.svg", "");
+    simulate(&shell, &["--for", "1m", "--load", "a: 5/s, bursts of 50", "--plot", &plot]);
+    let svg = std::fs::read_to_string(plot).expect("a plot");
+    let has = |label: &str| svg.contains(&format!(">{label}<")) || svg.contains(&format!("\n{label}\n"));
+    assert!(has("30") && !has("50"), "no more than its capacity waits: {svg}");
     let said = simulate(&shell, &["--for", "1m", "--load", "a[b]: 1/s", "--load", "ab: 4/s"]);
     assert!((59.0..=60.0).contains(&number(group(&said, "a\\[b\\]"), "pushed")), "{said}");
     let said = simulate(&shell, &["--for", "1m", "--load", "a*: 20 buckets, 4/s, bursts of 20, cost 1 to 3"]);
@@ -286,12 +292,15 @@ fn what_bound_is_known_of_each_load() {
 #[test]
 fn use_depth_and_workers_are_what_the_page_says_in_short_runs_between_slots_and_for_other_routes() {
     let shell = Shell::new(
-        "[[bucket]]\nmatch = 'h*'\nrate = '1/h'\n[[bucket]]\nmatch = 'mail'\nroute = 'mail'\nrate = '5/s'\n\
+        "[[bucket]]\nmatch = 'j'\nrate = '1000/s'\njob_rate = '5/s'\n\
+         [[bucket]]\nmatch = 'h*'\nrate = '1/h'\n[[bucket]]\nmatch = 'mail'\nroute = 'mail'\nrate = '5/s'\n\
          [[bucket]]\nmatch = '*'\nrate = '1/s'\n",
     );
     let said = simulate(&shell, &["--load", "h*: 50 buckets, 1/h", "--for", "1h"]);
     let h = group(&said, "h*");
     assert!((number(h, "use") - number(h, "taken") / 50.0).abs() < 1e-9, "{h}");
+    let said = simulate(&shell, &["--load", "j: 10/s, cost 3", "--for", "1m"]);
+    assert!((number(group(&said, "j"), "use") - 1.0).abs() < 0.01, "job_rate binds: {said}");
     let plot = shell.file("plot.svg", "");
     simulate(&shell, &["--load", "a: 60/h, bursts of 10", "--for", "1h", "--seed", "2", "--plot", &plot]);
     let svg = std::fs::read_to_string(plot).expect("a plot");
