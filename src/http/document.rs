@@ -26,7 +26,7 @@ use shapes::{JobId, Name};
 use super::context::Context;
 use super::problem::{Problem, ProblemBody};
 use super::push::NDJSON;
-use super::route::{Answer, Body, Route};
+use super::route::{Answer, Body, Route, Typed};
 use crate::model::limiter::Kind;
 
 impl Route {
@@ -174,12 +174,8 @@ pub(super) fn openapi(routes: Vec<Route>) -> OpenApi {
     components = components.schemas_from_iter(shapes::all());
     for route in routes {
         let operation = route.operation();
+        components = components.schemas_from_iter(route.types().flat_map(Typed::schemas));
         paths = paths.path(route.path, PathItem::new(route.method, operation));
-        let body = if let Body::Schema { schema, .. } = route.body { schema.parts } else { Vec::new() };
-        let answers = route.answers.into_iter();
-        let answers =
-            answers.flat_map(|(_, answer)| if let Answer::Json(typed, _) = answer { typed.parts } else { Vec::new() });
-        components = components.schemas_from_iter(body.into_iter().chain(answers));
     }
     components = components.security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     let info = InfoBuilder::new().title("dripd").version(env!("CARGO_PKG_VERSION")).description(Some(

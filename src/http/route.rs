@@ -12,18 +12,25 @@ use super::state::AppState;
 
 pub(super) type Handler = MethodRouter<Arc<AppState>>;
 
+/// Schemas with their names.
+pub(super) type Schemas = Vec<(String, RefOr<Schema>)>;
+
 /// A type in the document: a reference to it by name, and the schemas that the reference needs.
 pub(super) struct Typed {
     pub(super) schema: Box<RefOr<Schema>>,
-    /// The schema of the type itself and those of its parts, for the components.
-    pub(super) parts: Vec<(String, RefOr<Schema>)>,
+    /// What adds the schema of a type itself and those of its parts. They take megabytes, and most daemons are never
+    /// asked for the document, so they are made with it.
+    parts: Vec<fn(&mut Schemas)>,
+}
+
+fn add_schemas<T: ToSchema>(schemas: &mut Schemas) {
+    schemas.push((T::name().into_owned(), T::schema()));
+    T::schemas(schemas);
 }
 
 impl Typed {
     pub(super) fn of<T: ToSchema>() -> Self {
-        let mut parts = vec![(T::name().into_owned(), T::schema())];
-        T::schemas(&mut parts);
-        Self { schema: Box::new(Ref::from_schema_name(T::name()).into()), parts }
+        Self { schema: Box::new(Ref::from_schema_name(T::name()).into()), parts: vec![add_schemas::<T>] }
     }
 
     /// A list of this type.
@@ -33,13 +40,20 @@ impl Typed {
     }
 
     /// This type or another one.
-    pub(super) fn or<T: ToSchema>(self) -> Self {
+    pub(super) fn or<T: ToSchema>(mut self) -> Self {
         let other = Self::of::<T>();
         let any = AnyOfBuilder::new().item(*self.schema).item(*other.schema);
-        Self {
-            schema: Box::new(RefOr::T(any.build().into())),
-            parts: self.parts.into_iter().chain(other.parts).collect(),
+        self.parts.extend(other.parts);
+        Self { schema: Box::new(RefOr::T(any.build().into())), parts: self.parts }
+    }
+
+    /// The schemas for the components of the document.
+    pub(super) fn schemas(&self) -> Schemas {
+        let mut schemas = Schemas::new();
+        for add in &self.parts {
+            add(&mut schemas);
         }
+        schemas
     }
 }
 
@@ -126,5 +140,15 @@ impl Route {
 
     pub(super) fn problems(self, problems: &'static [u16]) -> Self {
         Self { problems, ..self }
+    }
+
+    /// The types of its body and its answers.
+    pub(super) fn types(&self) -> impl Iterator<Item = &Typed> {
+        let body = if let Body::Schema { schema, .. } = &self.body { Some(schema) } else { None };
+        let answers = self.answers.iter().filter_map(|(_, answer)| match answer {
+            Answer::Json(typed, _) => Some(typed),
+            _ => None,
+        });
+        body.into_iter().chain(answers)
     }
 }

@@ -324,11 +324,7 @@ mod tests {
         assert_eq!(refs.difference(&there).collect::<Vec<_>>(), [&""; 0]);
         assert!(refs.len() > 70, "{refs:?}");
         for route in all() {
-            let answers = route.answers.into_iter().map(|(_, answer)| answer);
-            let answers =
-                answers.flat_map(|answer| if let Answer::Json(typed, _) = answer { typed.parts } else { vec![] });
-            let words = if let Body::Schema { schema, .. } = route.body { schema.parts } else { vec![] };
-            for (name, schema) in answers.chain(words) {
+            for (name, schema) in route.types().flat_map(Typed::schemas) {
                 assert_eq!(serde_json::to_value(&schema).expect("JSON"), components[&name], "{name} of {}", route.path);
             }
         }

@@ -46,6 +46,7 @@ mod rate;
 mod ready;
 mod ready_window;
 mod ready_window_lists;
+mod ready_window_turns;
 mod regressions;
 mod rests;
 mod roles;
