@@ -24,6 +24,9 @@ use crate::system::signals::{Signal, Signals};
 /// When a simulation begins unless somebody says otherwise: at the beginning of a week and a year, almost.
 const START: &str = "2026-01-05T00:00:00Z";
 
+/// A simulation begins before 2200: the functions reckon in whole microseconds, up to 2^53.
+const LATEST_US: u64 = 7_258_118_400_000_000;
+
 /// A trace that does not say for how long lasts whole minutes.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -140,8 +143,10 @@ impl Simulate {
                 all.push(pattern);
             }
         }
-        let start_us = u64::try_from(self.start.as_microsecond())
-            .map_err(|_| Failure::new(Exit::Usage, "a simulation begins after 1970"))?;
+        let start_us = u64::try_from(self.start.as_microsecond()).ok().filter(|us| *us < LATEST_US);
+        let start_us = start_us.ok_or_else(|| {
+            Failure::new(Exit::Usage, "a simulation begins between 1970 and 2200, as on 2026-01-05T00:00:00Z")
+        })?;
         let (workers, seed) = (self.workers.clone(), self.seed);
         Ok((Plan { traffic, workers, lasts, start_us, seed, patterns: all }, spooled))
     }

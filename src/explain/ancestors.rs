@@ -84,7 +84,8 @@ fn at_its_rate(level: &Level, due: u64, local_time: &LocalTime, turn: Option<&st
 /// The cause of a node's due, as a binding and in words: of a slow-down, a told limit and a used-up quota the one that
 /// ends last, else the rate.
 pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding, String) {
-    let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
+    let needs = level.paid.and_then(|paid| paid.needs).unwrap_or(1);
+    let quota = level.quotas.iter().filter(|quota| quota.left() < needs).max_by_key(|quota| quota.ends_us);
     let told = level.told.as_ref().filter(|told| told.waits_us > 0);
     let ends = quota.map_or(0, |quota| quota.ends_us).max(told.map_or(0, |told| told.waits_us));
     if level.slow_us > ends {
@@ -99,7 +100,11 @@ pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding
         return (Binding::Told, format!("is paced by what it is told: {says} {} for {reset}", told.shown()));
     }
     match quota {
-        Some(quota) => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),
+        Some(quota) if quota.left() == 0 => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),
+        Some(quota) => {
+            let (left, of) = (quota.left(), quota.shown());
+            (Binding::Quota, format!("has {left} left of its quota of {of}, and its next job costs {needs}"))
+        }
         None => (Binding::Rate, format!("is at its {}", pace(level))),
     }
 }

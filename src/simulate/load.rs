@@ -183,10 +183,10 @@ impl FromStr for Load {
 #[derive(Debug)]
 pub struct Generator<'a> {
     loads: &'a [Load],
-    /// When the next arrival of each bucket is: the time in microseconds, the load, and the bucket of it.
+    /// When the next arrival of each bucket is: the time in nanoseconds, the load, and the bucket of it.
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
     random: fastrand::Rng,
-    until_us: u64,
+    until_ns: u64,
     /// The other jobs of a burst in which each has a cost of its own.
     burst: Vec<Push>,
 }
@@ -194,31 +194,31 @@ pub struct Generator<'a> {
 impl<'a> Generator<'a> {
     /// The arrivals in so long.
     pub fn new(loads: &'a [Load], seed: u64, lasts: Duration) -> Self {
-        let until_us = u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX);
+        let until_ns = u64::try_from(lasts.as_nanos()).unwrap_or(u64::MAX);
         let mut generator = Self {
             loads,
             next: BinaryHeap::new(),
             random: fastrand::Rng::with_seed(seed),
-            until_us,
+            until_ns,
             burst: Vec::new(),
         };
         for (at, load) in loads.iter().enumerate() {
             for bucket in 0..load.buckets {
                 // Each bucket begins somewhere in its first distance, so that they do not march in step.
-                let gap = generator.gap_us(load);
+                let gap = generator.gap_ns(load);
                 let first = match load.arrivals {
                     Arrivals::Poisson => gap,
                     _ => generator.random.u64(0..gap.max(1)),
                 };
-                generator.push(load.from.as_micros() as u64 + first, at, bucket);
+                generator.push(load.from.as_nanos() as u64 + first, at, bucket);
             }
         }
         generator
     }
 
     /// How long it is until the next arrival of a bucket.
-    fn gap_us(&mut self, load: &Load) -> u64 {
-        let mean = 1e6 / load.per_second;
+    fn gap_ns(&mut self, load: &Load) -> u64 {
+        let mean = 1e9 / load.per_second;
         let gap = match load.arrivals {
             Arrivals::Evenly => mean,
             Arrivals::Bursts(n) => mean * n as f64,
@@ -227,10 +227,10 @@ impl<'a> Generator<'a> {
         gap.round() as u64
     }
 
-    fn push(&mut self, at_us: u64, load: usize, bucket: u64) {
-        let until = self.loads[load].until.map_or(u64::MAX, |until| until.as_micros() as u64);
-        if at_us < until.min(self.until_us) {
-            self.next.push(Reverse((at_us, load, bucket)));
+    fn push(&mut self, at_ns: u64, load: usize, bucket: u64) {
+        let until = self.loads[load].until.map_or(u64::MAX, |until| until.as_nanos() as u64);
+        if at_ns < until.min(self.until_ns) {
+            self.next.push(Reverse((at_ns, load, bucket)));
         }
     }
 }
@@ -242,16 +242,16 @@ impl Iterator for Generator<'_> {
         if let Some(push) = self.burst.pop() {
             return Some(push);
         }
-        let Reverse((at_us, at, number)) = self.next.pop()?;
+        let Reverse((at_ns, at, number)) = self.next.pop()?;
         let load = &self.loads[at];
-        let gap = self.gap_us(load);
-        self.push(at_us + gap, at, number);
+        let gap = self.gap_ns(load);
+        self.push(at_ns + gap, at, number);
         let jobs = if let Arrivals::Bursts(n) = load.arrivals { n } else { 1 };
         let (pushes, jobs) = if load.cost.is_some_and(|(least, most)| least < most) { (jobs, 1) } else { (1, jobs) };
         for _ in 0..pushes {
             let cost = load.cost.map(|(least, most)| self.random.u64(least..=most));
             let job = Job { cost, delay: load.delay, ttl: load.deadline, ..Job::default() };
-            self.burst.push(Push { at_us, bucket: load.bucket(number), jobs, job, kind: Some(at) });
+            self.burst.push(Push { at_us: at_ns / 1_000, bucket: load.bucket(number), jobs, job, kind: Some(at) });
         }
         self.burst.pop()
     }

@@ -46,7 +46,7 @@ pub struct Counts {
     pub tries: u64,
     /// The costs of all tries.
     pub units: u64,
-    /// Those that were given up after their last try.
+    /// Those that were given up: after their last try, or because their next one came too late.
     pub dead: u64,
     /// Those that no worker has taken at the end.
     pub waiting: u64,

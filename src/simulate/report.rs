@@ -180,7 +180,12 @@ impl Report {
                 wait(|wait| wait.max)
             )
         });
-        out += &format!("\n{:NAME$}{:>9}{:>6}{:>5}{:>9}  {}\n", "", "out", "use", "fair", "waiting", "bound by");
+        // Where jobs died somebody must see it, and elsewhere nobody needs the place that it takes.
+        let dead = |report: &Self| report.groups.iter().any(|figures| figures.counts.dead > 0);
+        let shows_dead = dead(self) || against.is_some_and(dead);
+        let dead = |words: String| if shows_dead { format!("{words:>8}") } else { String::new() };
+        let head = dead("dead".to_owned());
+        out += &format!("\n{:NAME$}{:>9}{:>6}{:>5}{:>9}{head}  {}\n", "", "out", "use", "fair", "waiting", "bound by");
         self.rows(against, &mut out, |f| {
             let used = f.used.map_or_else(|| "-".to_owned(), |used| format!("{:.0}%", (100.0 * used).min(9_999.0)));
             let mut bound: Vec<String> = f
@@ -194,10 +199,11 @@ impl Report {
                 bound.push("-".to_owned());
             }
             let line = format!(
-                "{:>9}{used:>6}{:>5}{:>9}  {}",
+                "{:>9}{used:>6}{:>5}{:>9}{}  {}",
                 format!("{:.1}/s", f.per_second),
                 f.fairness.map_or_else(|| "-".to_owned(), |index| format!("{index:.2}")),
                 grouped(f.counts.waiting + f.counts.retrying),
+                dead(grouped(f.counts.dead)),
                 bound.join(", ")
             );
             line.chars().take(WIDTH - NAME).collect()

@@ -353,15 +353,14 @@ impl Run<'_> {
                     }
                 }
                 Event::Dropped { bucket, jobs, is_late } => self.dropped(&bucket, jobs, is_late),
+                Event::Dead(job) => {
+                    let Some(job) = JobText::read(&job) else { continue };
+                    self.measures.count(job.bucket, |counts| counts.dead += 1);
+                }
             }
         }
         for verdict in verdicts {
             self.arrived(verdict)?;
-        }
-        for job in step.dead {
-            if let Some(job) = JobText::read(&job) {
-                self.measures.count(job.bucket, |counts| counts.dead += 1);
-            }
         }
         (self.failed, self.throttled) = (step.failed, step.throttled);
         Ok(())
@@ -377,6 +376,7 @@ impl Run<'_> {
     }
 
     /// It is over: a job that still waits has waited so far. Else a bucket from which nothing leaves would have no waits.
+    /// One that is late waits for nothing.
     async fn end(&mut self, at_us: u64) -> Result<(), SimulationError> {
         let now_us = self.plan.start_us + at_us;
         for bucket in self.measures.all_buckets().iter().map(Some).chain([None]) {

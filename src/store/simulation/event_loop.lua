@@ -134,7 +134,7 @@ do
         jobs.fail({ route.key }, args, now_text)
       elseif kind and kind.fail > 0 and chance(done.job, done.try, 2) < kind.fail then
         world.failed = world.failed + 1
-        if jobs.fail({ route.key }, args, now_text) == 2 then world.dead[#world.dead + 1] = done.job end
+        jobs.fail({ route.key }, args, now_text)
       else
         jobs.ack({ route.key }, args, now_text)
       end
@@ -206,12 +206,14 @@ do
     world.shift_at = next_shift(now)
   end
 
-  -- note_drop: what the functions do with jobs that are dropped at their turn, or pushed out by newer ones, instead of
-  -- keeping them in the stream of rejected jobs: memory does not grow with the time.
+  -- note_drop, note_dead: what the functions do with jobs that are dropped at their turn, or pushed out by newer ones,
+  -- and with those that are given up, instead of keeping them in streams: memory does not grow with the time.
   local function note_drop(_, name, reason, field, value)
     happened((field == 'count' and value or '1') .. ' ' .. name, reason == 'expired' and 4 or 5)
     return true
   end
+
+  local function note_dead(_, _, job) happened(job, 6) end
 
   -- drip__begin_simulation: a new world, on an empty server with a policy record.
   -- keys   <prefix>:policy
@@ -224,7 +226,7 @@ do
     world = {
       ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {},
       queues = ctx.k.queues,
-      schedule = ctx.k.schedule, dead_key = ctx.k.dead, daemon_at = huge, free_at = now,
+      schedule = ctx.k.schedule, daemon_at = huge, free_at = now,
       may_fail = false, failed = 0, throttled = 0,
     }
     for _, kind in ipairs(world.kinds) do world.may_fail = world.may_fail or kind.fail > 0 or kind.throttle > 0 end
@@ -238,7 +240,7 @@ do
     end
     world.shift_at = next_shift(now)
     context.wake = function() call_daemon_by(world.now) end -- there is no socket that it could be heard on
-    rejected.add = note_drop
+    rejected.add, dead_entry.add = note_drop, note_dead
     return redis.status_reply('OK')
   end
 
@@ -250,12 +252,11 @@ do
   --          verdicts of the arrivals: how many were accepted, the verdict of a submit, or an error,
   --          what happened to accepted jobs, in order, flat: a worker took one: { job, when since the beginning, 1: for
   --          the first time, + 2: after its deadline }; some were dropped: { "<how many> <bucket>", when, 4: at their
-  --          turn, their deadline over | 5: pushed out by newer ones },
-  --          jobs that are dead,
+  --          turn, their deadline over | 5: pushed out by newer ones }; one was given up: { job, when, 6 },
   --          how many times a job failed, and was throttled, in all }
   local function simulate(_, args)
     local till, i, steps = base.clock(args[1]), 2, 0
-    world.verdicts, world.events, world.dead = {}, {}, {}
+    world.verdicts, world.events = {}, {}
     local arrive_at = tonumber(args[i] or huge)
     while steps < STEPS do
       local finish_at = world.busy[1] and world.busy[1].at or huge
@@ -276,23 +277,22 @@ do
         call_daemon(now)
       end
     end
-    if world.dead[1] then call('XTRIM', world.dead_key, 'MAXLEN', '0') end -- they are counted
     local out = world
-    return { out.now, i - 1, out.verdicts, out.events, out.dead, out.failed, out.throttled }
+    return { out.now, i - 1, out.verdicts, out.events, out.failed, out.throttled }
   end
 
   -- drip__still_waiting: the jobs that wait in a bucket at the end, or, of the policy key, those that lie ready for
   -- workers. Nothing can go on after it.
   -- keys   <prefix>:queue:<bucket>, or <prefix>:policy
   -- args   now_us
-  -- reply  { jobs that no worker has taken yet, jobs that wait for another try, those of the first whose deadline has
-  --          passed }
+  -- reply  { jobs that no worker has taken yet, jobs that wait for another try, those that no worker has taken and whose
+  --          deadline has passed }
   local function still_waiting(redis_keys, args)
     local ctx, fresh, tried, overdue = context.open(world.ctx.space, args[1]), {}, {}, {}
     local now, magic = ctx.now, ctx.magic
     local function add_fresh(job, deadline_us)
-      fresh[#fresh + 1] = job
-      if deadline_us and deadline_us < now then overdue[#overdue + 1] = job end
+      local list = deadline_us and deadline_us < now and overdue or fresh
+      list[#list + 1] = job
     end
     local function add_stored(stored)
       for _, text in ipairs(stored) do

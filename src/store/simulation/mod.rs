@@ -103,6 +103,8 @@ pub enum Event {
         /// Whether at their turn, because their deadline was over; otherwise newer ones pushed them out.
         is_late: bool,
     },
+    /// One was given up: its text.
+    Dead(String),
 }
 
 /// What happened in a part of the simulated time.
@@ -114,23 +116,23 @@ pub struct Step {
     pub verdicts: Vec<Verdict>,
     /// What happened to accepted jobs, and when, in microseconds since the beginning, in their order.
     pub events: Vec<(u64, Event)>,
-    /// Jobs that are dead now.
-    pub dead: Vec<String>,
     /// How many times a job failed, and was refused because it came too fast, since the beginning.
     pub failed: u64,
     /// See `failed`.
     pub throttled: u64,
 }
 
-/// The time; how many arguments were used; the verdicts; events; dead jobs; failed and throttled tries.
-type StepReply = (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, Vec<Text>, u64, u64);
+/// The time; how many arguments were used; the verdicts; events; failed and throttled tries.
+type StepReply = (u64, usize, Vec<redis::Value>, Vec<(Text, u64, u64)>, u64, u64);
 
 fn event((Text(text), at_us, how): (Text, u64, u64)) -> Option<(u64, Event)> {
-    let event = if how < 4 {
-        Event::Taken { job: text, is_first: how & 1 == 1, is_late: how & 2 == 2 }
-    } else {
-        let (jobs, bucket) = text.split_once(' ')?;
-        Event::Dropped { bucket: bucket.to_owned(), jobs: jobs.parse().ok()?, is_late: how == 4 }
+    let event = match how {
+        0..4 => Event::Taken { job: text, is_first: how & 1 == 1, is_late: how & 2 == 2 },
+        6 => Event::Dead(text),
+        _ => {
+            let (jobs, bucket) = text.split_once(' ')?;
+            Event::Dropped { bucket: bucket.to_owned(), jobs: jobs.parse().ok()?, is_late: how == 4 }
+        }
     };
     Some((at_us, event))
 }
@@ -169,12 +171,11 @@ impl Store {
             redis::Value::Int(n) => u64::try_from(n).ok().map(Verdict::Accepted),
             other => redis::from_redis_value::<Text>(other).ok().map(|text| Verdict::Said(text.0)),
         };
-        reply.decode_with(|(reached_us, _, verdicts, events, dead, failed, throttled): StepReply| {
+        reply.decode_with(|(reached_us, _, verdicts, events, failed, throttled): StepReply| {
             Some(Step {
                 reached_us,
                 verdicts: verdicts.into_iter().map(verdict).collect::<Option<_>>()?,
                 events: events.into_iter().map(event).collect::<Option<_>>()?,
-                dead: dead.into_iter().map(|job| job.0).collect(),
                 failed,
                 throttled,
             })
@@ -182,7 +183,7 @@ impl Store {
     }
 
     /// The jobs that wait in a bucket at the end; `None`: those that lie ready for workers. First those that no worker
-    /// has taken yet, then those that wait for another try, then those of the first whose deadline has passed.
+    /// has taken yet, then those that wait for another try, then those that none has taken and whose deadline has passed.
     pub async fn still_waiting(
         &mut self,
         bucket: Option<&BucketName>,

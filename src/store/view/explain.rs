@@ -163,6 +163,8 @@ pub struct Paid {
     pub cost: Option<u64>,
     /// Whether it waits for its `job_rate`.
     pub by_jobs: bool,
+    /// The cost of its next job, where one of its quotas has less left.
+    pub needs: Option<u64>,
 }
 
 /// A key that operators have set.

@@ -44,9 +44,9 @@ pub struct QuotaUsed {
 }
 
 impl QuotaUsed {
-    /// Whether no more have room in the window.
-    pub fn is_used_up(&self) -> bool {
-        self.used >= u64::from(self.count)
+    /// How many more units have room in the window.
+    pub fn left(&self) -> u64 {
+        u64::from(self.count).saturating_sub(self.used)
     }
 
     /// As people write it.

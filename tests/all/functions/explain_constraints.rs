@@ -30,3 +30,28 @@ fn slowed_down_or_out_of_quota() {
     pause(&mut case, "acme", "30000");
     assert_eq!(says(&mut case, T0 + 59 * S, "acme"), [words], "what ends last");
 }
+
+#[test]
+fn a_job_that_costs_more_than_its_quota_has_left() {
+    let quota = "quota = '30/h'\n";
+    let mut case = Case::with(&format!(
+        "[defaults]\nrate = '100/s'\n[[budget]]\nmatch = 'p'\n{quota}[[bucket]]\nmatch = 'own'\n{quota}\
+         [[bucket]]\nmatch = 'below'\nwithin = 'p'\n"
+    ));
+    for bucket in ["own", "below"] {
+        for n in 0..6 {
+            case.submit_at(T0, bucket, &n.to_string(), &["COST", "7"]);
+        }
+    }
+    for n in 0..20 {
+        case.drain_at(T0 + n * S);
+    }
+    let now = T0 + 20 * S;
+    beat(&mut case, now);
+    for (bucket, node) in [("own", "own"), ("below", "budget p")] {
+        let words = format!("{node} has 2 left of its quota of 30/h, and its next job costs 7");
+        let said = says(&mut case, now, bucket).pop().expect("a reason");
+        assert!(said.contains(&words), "{said}");
+        assert_eq!(json_of(&mut case, now, bucket)["binds"], "quota", "{said}");
+    }
+}

@@ -280,6 +280,31 @@ fn what_happens_by_chance_has_the_shares_and_waits_of_the_textbook() {
 }
 
 /// What binds a bucket is asked however many others wait.
+/// Each job that was taken is done, in the hands of a worker, waits for another try, or is dead.
+#[test]
+fn a_job_that_dies_is_counted_whatever_it_dies_of() {
+    let shell = Shell::new(
+        "[[bucket]]\nmatch = 'quick'\nrate = '10/s'\n[[bucket]]\nmatch = 'slow'\nrate = '1/4s'\n\
+         [[bucket]]\nmatch = 'once'\nrate = '10/s'\nattempts = 1\nslow = { initial = '10ms', max = '10ms', cap = '10ms' }\n",
+    );
+    let books = |load: &str, of: &str| {
+        let said = simulate(&shell, &["--for", "10m", "--load", load]);
+        let it = group(&said, of).clone();
+        let tried = |key: &str| said["report"][key].as_f64().expect("a number");
+        let undone = number(&it, "taken") - (number(&it, "tries") - tried("failed") - tried("throttled"));
+        assert_eq!(undone, number(&it, "dead") + number(&it, "retrying"), "{said}");
+        it
+    };
+    let quick = books("quick: 5/s, deadline 2s, throttle 20%", "quick");
+    assert!(number(&quick, "dead") > 100.0, "slowed down beyond their deadlines: {quick}");
+    let slow = books("slow: 1/8s, deadline 3s, fail 100%", "slow");
+    assert!(number(&slow, "dead") >= 73.0, "no second try comes in time: {slow}");
+    let once = books("once: 1/s, throttle 90% for 10ms", "once");
+    assert!((20.0..120.0).contains(&number(&once, "dead")), "some 0.9^21 of 600: {once}");
+    let (_, out, _) = shell.run(&["simulate", "--for", "1m", "--load", "slow: 1/8s, deadline 3s, fail 100%"]);
+    assert!(out.contains(" dead ") && out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
 #[test]
 fn what_bound_is_known_of_each_load() {
     let shell = Shell::new("[[bucket]]\nmatch = 'a*'\nrate = '1/10s'\n[[bucket]]\nmatch = 'b'\nrate = '1/s'\n");

@@ -65,7 +65,8 @@ do
     local d = constraint and constraint.paid
     if not d or not due or due <= ctx.now then return nil end
     local by_jobs = p.job ~= nil and d.job_due > d.unit_due
-    return { by_jobs = by_jobs, cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil }
+    local cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil
+    return { by_jobs = by_jobs, cost = cost, needs = d.needs > 1 and d.needs or nil }
   end
 
   -- told_of: what the other side says about the limit of a node, and until when that keeps its next job back; nil where
