@@ -367,6 +367,25 @@ fn sequences_that_once_differed_do_so_no_more() {
         Op::Slow(slow::Op::Throttled(0, None)),
     ];
     follow(0, &a_job_that_left_before_a_slow_down_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));
+    let a_bucket_that_had_no_turn_and_one_of_the_same_due_that_had_some = [
+        Op::Plain(1, 4),
+        Op::Plain(3, 2),
+        Op::Wake(vec![3]),
+        Op::Atomic(0, 2),
+        Op::Configure(2),
+        Op::Plain(3, 2),
+        Op::Plain(1, 3),
+        Op::Wake(vec![2]),
+        Op::Configure(3),
+        Op::Slow(slow::Op::Slow(1, None)),
+        Op::Workers(workers::Op::Silent { which: 0, is_over: true, times: 2, pause: 40, late: None }),
+        Op::Atomic(1, 1),
+        Op::Slow(slow::Op::Again(3)),
+        Op::Plain(0, 1),
+        Op::Operate(operators::Op::Purge(0, false, operators::Delayed::Unsaid)),
+        Op::Many(many::Op::GiveBack { which: 4, times: 19, throttled: 2 }),
+    ];
+    follow(0, &a_bucket_that_had_no_turn_and_one_of_the_same_due_that_had_some).unwrap_or_else(|why| panic!("{why}"));
     let a_slow_down_after_one_that_is_forgotten =
         [Op::Atomic(2, 1), Op::Slow(slow::Op::Again(2)), Op::Advance(86_400_000), Op::Slow(slow::Op::Slow(2, Some(1)))];
     follow(0, &a_slow_down_after_one_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));

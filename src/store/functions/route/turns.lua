@@ -31,15 +31,15 @@ do
     return max(left_us, min(s.due - s.p.interval_us, ctx.now)) - apart
   end
 
-  -- in_order: put the due nodes of a call, node and due by turns, that have one due in the order of their last turns.
-  -- By their names, the first one would always get what its route takes besides the turns.
+  -- in_order: put the due nodes of a call, node and due by turns, that have one due in the order of their last turns,
+  -- first those that had none. By their names, the first one would always get what its route takes besides the turns.
   function turns.in_order(ctx, due)
     for _, r in pairs(ctx.memory.rooms) do
       if knows_turns(ctx, r) then
         for i = 3, #due, 2 do -- an insertion sort: most are in order
-          local one, at, turn = due[i], due[i + 1], r.orders[due[i]]
+          local one, at, turn = due[i], due[i + 1], r.orders[due[i]] or 0
           local to = i
-          while turn and to > 1 and due[to - 1] == at and (r.orders[due[to - 2]] or 0) > turn do
+          while to > 1 and due[to - 1] == at and (r.orders[due[to - 2]] or 0) > turn do
             due[to], to = due[to - 2], to - 2
           end
           due[to] = one
