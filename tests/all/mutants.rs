@@ -109,8 +109,8 @@ const RULES: &[Rule] = &[
     ),
     lua(
         "what is older than the ready window lets nothing more in",
-        "most = age > window and 0 or r.is_shared and most or min(r.limit, most)",
-        "most = r.is_shared and most or min(r.limit, most)",
+        "most = age > window and 0 or min(r.limit, most)",
+        "most = min(r.limit, most)",
         "functions::ready_window functions::delivered",
     ),
     lua(

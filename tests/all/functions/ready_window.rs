@@ -385,3 +385,21 @@ fn a_stream_whose_undelivered_jobs_were_deleted_goes_on_while_a_worker_holds_one
     assert!(left >= 1, "nothing leaves for 200 ms though nothing lies there");
     audit(&mut case);
 }
+
+/// Workers that wait in a read are woken by a new entry, and by nothing else.
+#[test]
+fn a_group_that_was_set_back_gets_a_job_that_wakes_its_workers() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 100\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "a", &["1", "2", "3", "4", "5", "6", "7", "8"]);
+    for n in 0..2 {
+        case.drain_at(T0 + n * S);
+        assert_eq!(case.take("ready", 10).len(), 1, "acknowledged, and still in the stream");
+    }
+    let key = case.key("ready");
+    case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", "0"]);
+    let left = |case: &mut Case, now: u64| (0..4).map(|n| case.drain_at(now + n * 20 * MS).dispatched).sum::<i64>();
+    assert_eq!(left(&mut case, T0 + 2 * S), 1, "the others wait until the old ones are taken");
+    assert_eq!(left(&mut case, T0 + 3 * S), 0);
+    audit(&mut case);
+}

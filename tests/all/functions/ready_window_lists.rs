@@ -215,3 +215,32 @@ fn a_job_that_is_pushed_back_again_and_again_stops_no_list() {
     let _: i64 = case.cmd(&["DEL", &key]);
     audit(&mut case);
 }
+
+/// What strangers push does not make room for a whole window of jobs.
+#[test]
+fn a_few_jobs_of_others_let_no_flood_into_a_list() {
+    let key = format!("ready-window-few-{}", std::process::id());
+    let mut case = Case::with(&format!(
+        "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '1000/s'\ncapacity = 10000\nroute = 'out'\n[limits]\n\
+         ready_window = '250ms'\n"
+    ));
+    case.settle_at(T0);
+    for bucket in ["a", "b", "c"] {
+        let jobs: Vec<String> = (0..1_000).map(|n| format!("{bucket}-{n}")).collect();
+        case.push_at(T0, bucket, &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let mut most = 0;
+    for ms in 0..2_000 {
+        if ms == 1_000 {
+            let _: i64 = case.cmd(&["LPUSH", &key, "x", "y", "z"]);
+        }
+        case.drain_at(T0 + ms * MS);
+        if ms % 10 == 0 {
+            let _: Option<String> = case.cmd(&["RPOP", &key]);
+        }
+        most = most.max(case.cmd::<i64>(&["LLEN", &key]));
+    }
+    assert!(most <= 60, "{most} in the list, of which workers take 100/s");
+    let _: i64 = case.cmd(&["DEL", &key]);
+    audit(&mut case);
+}

@@ -34,6 +34,25 @@ fn a_flood_delays_a_quiet_bucket_by_no_more_than_a_round_of_turns() {
     }
 }
 
+/// Buckets that only drop jobs at their turns leave the route empty, and that says nothing of the workers.
+#[test]
+fn jobs_that_are_dropped_do_not_make_the_route_take_more_than_workers_need() {
+    let toml = "[defaults]\nrate = '1000/s'\ncapacity = 1000000\n\
+                [limits]\nready_window = '250ms'\nmax_job_bytes = 100\n";
+    let (mut load, pushed) = quiet(6);
+    let dropped = |n: u64| vec!["x".repeat(101); 3_000].into_iter().map(move |job| format!("{job}{n}"));
+    load.extend((0..4).map(|n| World::backlog(0, &format!("flood-{n}"), 30)));
+    load.extend((0..4).map(|n| (1, format!("flood-{n}"), dropped(n).collect())));
+    load.extend((0..4).map(|n| World::backlog(2, &format!("flood-{n}"), 3_000)));
+    let mut world = World::new(toml, vec![Hand::always(10 * MS)], load);
+    world.run(9 * S);
+    let waits = world.waits("quiet", &pushed);
+    assert_eq!(waits.len(), 6, "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= 400 * MS), "{waits:?}");
+    assert!(world.case.routes(T0 + 9 * S)[0].limit <= 64);
+    world.audit();
+}
+
 #[test]
 fn where_workers_take_half_of_what_is_due_every_bucket_gets_an_equal_turn() {
     let toml = "[defaults]\nrate = '2/s'\ncapacity = 1000\n[[bucket]]\nmatch = 'fast-*'\nrate = '50/s'\n[limits]\nready_window = '250ms'\n";

@@ -1,4 +1,4 @@
--- needs: base, base.keys, context, policy.forward, policy.record, route, route.turns
+-- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.turns
 -- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
 -- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
 -- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
@@ -7,12 +7,13 @@
 -- A job is *undelivered* while no worker has read it; in a list, while it is there. The *age* of a route is how long
 -- ago its oldest undelivered job left its bucket. No job leaves a bucket for a route
 --   R1  while its age is over its `ready_window`
---   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
---       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
---       the age is over the window the limit falls to limit * window / age, once a window. Once a window it also falls
---       by the number of jobs that were there at every look, all but a quarter of the limit: more jobs than workers
---       need would give a bucket of a high rate more turns than one of a low rate. Where no bucket was held for a
---       second it starts anew, at 8, or at a quarter more than workers took between two looks in the last minute
+--   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route
+--       is looked at every 20 ms. Where a look finds it empty, though it was filled, the limit doubles, and the next
+--       look follows at once. Where the age is over the window the limit falls to limit * window / age, once a
+--       window. Once a window it also falls by the number of jobs that were there at every look, all but a quarter
+--       of the limit: more jobs than workers need would give a bucket of a high rate more turns than one of a low
+--       rate. Where no bucket was held for a second it starts anew, at 8, or at a quarter more than workers took
+--       between two looks in the last minute
 --   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
 -- The fields of a room, `r`, which is remembered between calls:
@@ -25,13 +26,19 @@
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
 --   looked, looked_us      in which call it was looked at closely, and when it was looked at
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
+--   is_filled              of R2: whether the last turns took all its room: where they only dropped jobs, or
+--   budgets did not admit them, an empty route says nothing of its workers
 --   least, least_us        of R2: the fewest undelivered jobs that a look for held buckets has found since then
 --   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks in a minute, and when
+--   delivered, wakes       of a stream: the last delivered entry that was seen, and, since that went back, how many
+--   jobs had entered: one more may enter, because only that wakes workers that wait in a read
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
 --   that
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
 --   sent (`mark`), and the job that was sent last
 --   is_shared              of a list: others push into it too, as its length shows, and it was not empty since
+--   refilled, refilled_us  of such a list: how many jobs were sent when it last got room for as many as the limit, and
+--   when: as many may enter in each 20 ms whatever lies there
 --   done, level            of a list: how many jobs were sent up to the last mark that was taken, and after it, while
 --   one is there that should have been taken
 --   lefts, turned_us       when buckets that are held again and again had their last turn (route/turns), and when any
@@ -55,16 +62,18 @@ do
   local MARKS = 8 -- marks of a list in one window, about
   local MARKS_MOST = 10 -- and in all: each keeps a job, which may be large
   local SEARCH_MOST = 100000 -- jobs are looked for in lists up to this length: it takes 1 ms or so
+  local REFILL_US = 20000 -- how often a list into which others push too gets room: what is gone is known late
   local SAMPLE_US = 1000000 -- how often the number of taken jobs is noted
   local PACE_US = 10000000 -- the pace of workers is measured over so long
 
   local function new(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
-      limit = START, cut_us = -huge, held_us = -huge, least = huge, least_us = -huge,
+      limit = START, cut_us = -huge, held_us = -huge, is_filled = true, least = huge, least_us = -huge,
       taken = nil, burst = 0, burst_us = -huge,
-      turned_us = -huge, oldest_us = nil, oldest_after = nil,
-      gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false,
+      turned_us = -huge, delivered = nil, wakes = nil, oldest_us = nil, oldest_after = nil,
+      gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false, refilled = 0,
+      refilled_us = -huge,
       lefts = nil, left_count = 0, orders = nil, turns = 0, ranks = nil,
       taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
@@ -234,7 +243,7 @@ do
   -- limit_of: the limit of a route now.
   function room.limit_of(ctx, name)
     local r = ctx.memory.rooms[name]
-    if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
+    if not room.window_of(ctx, name) then return ctx.limits.max_ready end
     local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
     return min(is_known and r.limit or r and anew(ctx, r) or START, ctx.limits.max_ready)
   end
@@ -262,6 +271,7 @@ do
       elseif now - r.held_us > ANEW_US or now < r.held_us then
         r.limit = anew(ctx, r)
       end
+      if not route.is_held(ctx, name) then r.is_filled = true end -- else nothing would be held later
       if age > window and (now - r.cut_us > window or now < r.cut_us) then
         r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
       end
@@ -270,17 +280,16 @@ do
       elseif is_held_look and route.is_held(ctx, name) then
         cut_slack(r, now, window, undelivered)
       end
-      if age <= window and is_held_look and undelivered == 0 and r.limit < most then
+      if age <= window and is_held_look and undelivered == 0 and r.is_filled and r.limit < most then
         r.limit, r.doubled = min(2 * r.limit, most), true
       end
-      most = age > window and 0 or r.is_shared and most or min(r.limit, most)
+      most = age > window and 0 or min(r.limit, most)
     end
     r.left = most - undelivered
   end
 
   -- look_at_list: look at a route that forwards. What a server finds in its list when it begins to send counts as just
-  -- sent. What others push counts for limits.max_ready, and by the time for which it keeps the sent jobs waiting: the
-  -- limit of sent jobs does not apply beside it.
+  -- sent. What others push counts for limits.max_ready, and by the time for which it keeps the sent jobs waiting.
   local function look_at_list(ctx, name, r, is_held_look)
     local at, length, key, _, err = forward.look(r.entry, ctx.k)
     local window, most = room.window_of(ctx, name), ctx.limits.max_ready
@@ -310,6 +319,12 @@ do
     for _, one in ipairs(marks) do one.at = min(one.at, ctx.now) end -- where the clock stepped back
     r.since_us = marks[1] and marks[1].at or ctx.now
     learn(ctx, name, r, r.sent - r.gone, is_held_look)
+    if ctx.now - r.refilled_us >= REFILL_US or ctx.now < r.refilled_us then
+      r.refilled_us, r.refilled = ctx.now, r.sent
+    end
+    if r.is_shared and ctx.now - r.since_us <= (window or huge) then
+      r.left = max(r.left, min(r.limit, most) - (r.sent - r.refilled))
+    end
     taken_by(ctx, r, r.sent - r.gone)
     -- One more may enter for each that is gone, whoever took or deleted it: no more lie there than when that began.
     -- Where workers take the others and a job is pushed back each time, one more for every eight that are gone.
@@ -336,6 +351,9 @@ do
       local group = route.group_of(r.stream)
       if not group then route.make(ctx.space, name) end
       undelivered = group and route.undelivered(group, length) or length
+      local delivered = group and group['last-delivered-id']
+      if delivered and r.delivered and names.is_after(r.delivered, delivered) then r.wakes = r.sent end
+      r.delivered = delivered
       local is_over = window and (ctx.now - r.since_us > window or ctx.now < r.since_us or undelivered >= r.limit)
       if window and group and not route.knows_lag(group, length) then
         r.oldest_after = nil -- it may have been deleted meanwhile
@@ -349,6 +367,7 @@ do
     if undelivered == 0 then r.since_us = ctx.now end
     r.base = length - r.sent
     learn(ctx, name, r, undelivered, is_held_look)
+    if r.wakes == r.sent and undelivered > 0 then r.left = max(r.left, 1) end
     taken_by(ctx, r, undelivered)
   end
 
@@ -408,7 +427,7 @@ do
   end
 
   function room.close(ctx, r)
-    r.left, r.looked = 0, ctx.calls
+    r.is_filled, r.left, r.looked = r.left <= 0, 0, ctx.calls
   end
 
   -- count: add the jobs that entered in this call to the figures.
