@@ -48,10 +48,10 @@ fn a_job_that_costs_more_than_its_quota_has_left() {
     }
     let now = T0 + 20 * S;
     beat(&mut case, now);
-    for (bucket, node) in [("own", "own"), ("below", "budget p")] {
-        let words = format!("{node} has 2 left of its quota of 30/h, and its next job costs 7");
+    for (bucket, node) in [("own", ": own "), ("below", "of budget p leaves")] {
         let said = says(&mut case, now, bucket).pop().expect("a reason");
-        assert!(said.contains(&words), "{said}");
+        let quota = "has 2 left of its quota of 30/h, and its next job costs 7";
+        assert!(said.contains(node) && said.contains(quota), "{said}");
         assert_eq!(json_of(&mut case, now, bucket)["binds"], "quota", "{said}");
     }
 }
