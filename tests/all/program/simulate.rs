@@ -292,7 +292,8 @@ fn a_job_that_dies_is_counted_whatever_it_dies_of() {
         let it = group(&said, of).clone();
         let tried = |key: &str| said["report"][key].as_f64().expect("a number");
         let undone = number(&it, "taken") - (number(&it, "tries") - tried("failed") - tried("throttled"));
-        assert_eq!(undone, number(&it, "dead") + number(&it, "retrying"), "{said}");
+        let known = number(&it, "dead") + number(&it, "retrying");
+        assert!((undone - known).abs() < 0.5, "{undone} and {known}: {said}");
         it
     };
     let quick = books("quick: 5/s, deadline 2s, throttle 20%", "quick");
