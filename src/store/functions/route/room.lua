@@ -271,7 +271,7 @@ do
       elseif now - r.held_us > ANEW_US or now < r.held_us then
         r.limit = anew(ctx, r)
       end
-      if not route.is_held(ctx, name) then r.is_filled = true end -- else nothing would be held later
+      if not route.is_held(ctx, name) then r.is_filled = true end -- what is held next finds no room
       if age > window and (now - r.cut_us > window or now < r.cut_us) then
         r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
       end
