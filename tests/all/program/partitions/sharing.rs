@@ -4,30 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::{PARTITIONS, System};
-use crate::rig::{Daemon, eventually};
+use crate::rig::{Daemon, eventually, in_one_of_three, in_time};
 
 /// How late a job may leave whose daemon was killed.
 const AT_MOST: Duration = Duration::from_millis(600);
 
 /// What the machine may add on two busy cores.
 const SLACK: Duration = Duration::from_millis(400);
-
-/// What is promised of time holds in one of three systems: on a machine that is busy with other things it may take longer once.
-fn in_one_of_three(system: impl Fn() -> Result<(), String>) {
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        match system() {
-            Ok(()) => return,
-            Err(why) => seen.push(why),
-        }
-    }
-    panic!("{}", seen.join("\n"));
-}
-
-/// How late something was, where that is too late.
-fn in_time(what: &str, late: Duration, most: Duration) -> Result<(), String> {
-    if late < most { Ok(()) } else { Err(format!("{what}: {late:?}")) }
-}
 
 /// An id, and names and values.
 type Entry = (String, Vec<String>);
