@@ -298,3 +298,83 @@ fn the_wait_of_a_held_bucket_is_neither_lateness_nor_credit() {
     assert_eq!((last.number("due_us"), last.number("at_us")), (now, now));
     assert_eq!(case.due("b"), Some(now + 100 * MS));
 }
+
+/// Buckets of many routes are held, and workers of some of them are away.
+struct ManyRoutes {
+    _server: Server,
+    case: Case,
+    now: u64,
+}
+
+impl ManyRoutes {
+    const ROUTES: usize = 250;
+
+    /// Two seconds after the workers of all routes went away.
+    fn without_workers() -> Self {
+        let server = Server::start(&[]);
+        let of = |n: usize| format!("[[bucket]]\nmatch = 'b{n}'\nroute = 'r{n}'\n");
+        let toml = "[defaults]\nrate = '1000/s'\ncapacity = 100\n[limits]\nready_window = '250ms'\n".to_owned()
+            + &(0..Self::ROUTES).map(of).collect::<String>();
+        let case = Case::on(&server, &toml);
+        let mut it = Self { _server: server, case, now: T0 };
+        for n in 0..Self::ROUTES {
+            it.case.push_at(T0, &format!("b{n}"), &["x"; 100]);
+        }
+        it.after(50 * MS);
+        it.after(2 * S);
+        it
+    }
+
+    /// The daemon calls, so long after it called last, and again as long as it is told to.
+    fn after(&mut self, us: u64) {
+        self.now += us;
+        self.case.settle_at(self.now);
+    }
+
+    /// How often groups were looked at.
+    fn looks(&mut self) -> u64 {
+        let stats: String = self.case.cmd(&["INFO", "commandstats"]);
+        let of = |line: &str| line.strip_prefix("cmdstat_xinfo|groups:calls=")?.split(',').next()?.parse().ok();
+        stats.lines().find_map(of).unwrap_or(0)
+    }
+
+    /// A worker of a route reads all that there is. Replies how many jobs.
+    fn read(&mut self, n: usize) -> usize {
+        self.case.take(&format!("ready:r{n}"), 1_000).len()
+    }
+}
+
+#[test]
+fn routes_whose_workers_are_away_are_looked_at_every_20_ms_however_many_calls_are_made() {
+    let mut it = ManyRoutes::without_workers();
+    it.after(20 * MS);
+    let before = it.looks();
+    for _ in 0..18 {
+        it.after(MS);
+    }
+    assert_eq!(it.looks() - before, 0, "looks in 18 calls");
+    it.after(2 * MS);
+    let looks = it.looks() - before;
+    assert_eq!(looks, ManyRoutes::ROUTES as u64, "one of each route, over several calls");
+    // Workers come back to one of them: it waits for the next look, and then no more.
+    assert!(it.read(77) > 0);
+    it.after(20 * MS);
+    assert!(it.read(77) > 0, "within 20 ms");
+    it.after(MS);
+    assert!(it.read(77) > 0, "at once");
+    assert_eq!(it.read(78), it.read(79), "and the others wait on");
+}
+
+#[test]
+fn of_many_routes_with_workers_none_is_passed_over() {
+    let mut it = ManyRoutes::without_workers();
+    for n in 0..ManyRoutes::ROUTES {
+        it.read(n);
+    }
+    it.after(20 * MS);
+    for round in 0..5 {
+        let none: Vec<usize> = (0..ManyRoutes::ROUTES).filter(|n| it.read(*n) == 0).collect();
+        assert_eq!(none, Vec::<usize>::new(), "round {round}: their workers got nothing");
+        it.after(20 * MS);
+    }
+}

@@ -12,6 +12,8 @@ do
 
   -- How often a route with held buckets is looked at: a worker that reads its stream wakes nobody.
   local HOLD_POLL_US = 20000
+  local FEW_ROUTES = 8 -- so many are looked at in each call
+  local MOST_ROUTES = 100 -- so many at most
 
   -- full_path: the turn of the i-th node of `work` on the full path. Where `out` jobs of it have left on the fast path,
   -- `left_at` is its due since then. Replies whether it is due again at once.
@@ -144,13 +146,36 @@ do
   -- whose last job left longest ago is first. While others are still held the route takes no jobs of other buckets.
   local function turns_at(ctx, name, share)
     local key = waiting.route_key(ctx, name)
-    local r = room.for_held(ctx, name, waiting.count(ctx, key) > 0)
+    local held = waiting.count(ctx, key)
+    local r = room.for_held(ctx, name, held > 0)
     local most = min(r.left, share)
     local front = most > 0 and waiting.front(ctx, key, most) or {}
-    if front[1] then held_turns(ctx, r, key, front) end
-    if waiting.count(ctx, key) == 0 then return route.free(ctx, name) end
+    if front[1] then
+      held_turns(ctx, r, key, front)
+      held = waiting.count(ctx, key)
+    end
+    if held == 0 then return route.free(ctx, name) end
     if r.left > 0 or r.doubled then ctx.more_turns = true end
     room.close(ctx, r)
+  end
+
+  -- turns_of_held: give turns to the buckets that are held for any route. Where those of many routes are held, one whose
+  -- workers take nothing is looked at every 20 ms however often this is called, and each call begins where the one
+  -- before it has ended.
+  local function turns_of_held(ctx)
+    local names, m, looked = route.held_names(ctx), ctx.memory, 0
+    local n, share = #names, max(1, floor(ctx.limits.batch / #names))
+    for i = 1, n do
+      local at = (m.held_at + i - 1) % n + 1
+      if n <= FEW_ROUTES or not room.is_silent(ctx, names[at], HOLD_POLL_US) then
+        if looked == MOST_ROUTES then
+          m.held_at, ctx.more_turns = at - 1, true
+          return
+        end
+        looked = looked + 1
+        turns_at(ctx, names[at], share)
+      end
+    end
   end
 
   -- begin: what comes before the turns of due nodes: settings that ended, retries, and the turns of held buckets.
@@ -168,8 +193,7 @@ do
     end
     if ctx.held == '' or ctx.only_looks then return end
     if state.adopt_held(ctx) then ctx.more_turns = true end
-    local held = route.names_of(ctx.held)
-    for _, name in ipairs(held) do turns_at(ctx, name, max(1, floor(ctx.limits.batch / #held))) end
+    turns_of_held(ctx)
   end
 
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Cooling buckets wait for nothing.

@@ -1,4 +1,4 @@
--- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.turns
+-- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks, route.turns
 -- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
 -- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
 -- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
@@ -30,12 +30,13 @@
 --   budgets did not admit them, an empty route says nothing of its workers
 --   least, least_us        of R2: the fewest undelivered jobs that a look for held buckets has found since then
 --   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks in a minute, and when
+--   seen, seen_us          jobs that were taken by the last look, and when that number changed
 --   delivered, wakes       of a stream: the last delivered entry that was seen, and, since that went back, how many
 --   jobs had entered: one more may enter, because only that wakes workers that wait in a read
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
 --   that
 --   gone, marks, job       of a list: how many of the sent jobs have certainly been taken, the others by when they were
---   sent (`mark`), and the job that was sent last
+--   sent (route/list_marks), and the job that was sent last
 --   is_shared              of a list: others push into it too, as its length shows, and it was not empty since
 --   refilled, refilled_us  of such a list: how many jobs were sent when it last got room for as many as the limit, and
 --   when: as many may enter in each 20 ms whatever lies there
@@ -59,10 +60,8 @@ do
   local BURST_US = 60000000 -- how long it is remembered how many jobs workers took at once
   local MORE = 1.25 -- of what workers took at once: it varies
   local BELIEVED_US = 100000 -- after so long a route is looked at again
-  local MARKS = 8 -- marks of a list in one window, about
-  local MARKS_MOST = 10 -- and in all: each keeps a job, which may be large
-  local SEARCH_MOST = 100000 -- jobs are looked for in lists up to this length: it takes 1 ms or so
   local REFILL_US = 20000 -- how often a list into which others push too gets room: what is gone is known late
+  local SILENT_US = 1000000 -- workers that take nothing for so long are looked at less often
   local SAMPLE_US = 1000000 -- how often the number of taken jobs is noted
   local PACE_US = 10000000 -- the pace of workers is measured over so long
 
@@ -70,7 +69,7 @@ do
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
       limit = START, cut_us = -huge, held_us = -huge, is_filled = true, least = huge, least_us = -huge,
-      taken = nil, burst = 0, burst_us = -huge,
+      taken = nil, burst = 0, burst_us = -huge, seen = nil, seen_us = -huge,
       turned_us = -huge, delivered = nil, wakes = nil, oldest_us = nil, oldest_after = nil,
       gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false, refilled = 0,
       refilled_us = -huge,
@@ -132,64 +131,13 @@ do
     return true
   end
 
-  -- mark: note that jobs were sent to a list now: `upto` are sent by then, the last of them is `job`, and they left at
-  -- `at`, or an eighth of a window later.
-  local function mark(ctx, r, window)
-    local marks = r.marks
-    local last = marks[#marks]
-    if not last or ctx.now - last.at >= window / MARKS and #marks < MARKS_MOST then
-      last = { at = ctx.now }
-      marks[#marks + 1] = last
-    end
-    last.upto, last.job, last.is_repeated = r.sent, r.job, false
-  end
-
-  -- is_there: whether the last job of a mark is in the list; `is_counted`: the number of jobs in it says that it was
-  -- taken. Where the job cannot be looked for that number tells, or, where others push into the list too, it counts as
-  -- taken. A job that was sent again later is found as long as the later one is there.
-  local function is_there(ctx, r, one, length, is_counted)
-    if length == 0 or is_counted and r.is_shared then return false end
-    local may_look = one.job and length <= SEARCH_MOST and (not one.is_repeated or r.is_shared)
-    local count, err = nil, nil
-    if may_look then count, err = forward.count_of(r.forward, one.job) end
-    if count then return count > 0 end
-    if err and r.is_shared then note(ctx, 'not-searched', r.stream, err) end
-    return not is_counted and not r.is_shared
-  end
-
-  -- taken_of: how many marks, and how many of the sent jobs, have certainly been taken from a list of this length. Jobs
-  -- are taken in order, so the marks are asked from the oldest one on. What the number of jobs says is not enough:
-  -- somebody may have deleted jobs that were not the oldest ones. Marks that were not taken by that number are asked
-  -- only where `asks`; with the window off it tells all. The third reply: a job is there that was taken by that number,
-  -- so others were deleted, or somebody pushed it back. Changes nothing.
-  -- cost   a search of the list for each mark that is gone, and one more; each is gone once
-  local function taken_of(ctx, r, length, window, asks)
-    local marks, gone, taken, is_odd = r.marks, max(r.gone, r.sent - length), 0, false
-    while marks[taken + 1] do
-      local one = marks[taken + 1]
-      local is_counted = one.upto <= gone
-      if not is_counted and not asks then break end
-      if (window or asks) and is_there(ctx, r, one, length, is_counted) then
-        is_odd = is_counted
-        break
-      end
-      taken = taken + 1
-    end
-    return taken, taken > 0 and max(gone, marks[taken].upto) or gone, is_odd
-  end
-
-  -- drop_marks: these many marks are taken.
-  local function drop_marks(r, taken)
-    for _ = 1, taken do r.done = table.remove(r.marks, 1).upto end
-  end
-
   -- age_of_list: its age, how many of the jobs in the list this server sent, and how many it has not seen taken (nil:
   -- not known); `length` is nil where it cannot be read.
   function room.age_of_list(ctx, name, list, length)
     local r = ctx.memory.rooms[name]
     if not r or not r.marks or r.forward.to ~= list then return 0, 0, nil end
     local taken, gone = 0, r.gone
-    if length then taken, gone = taken_of(ctx, r, length, room.window_of(ctx, name), true) end
+    if length then taken, gone = list_marks.taken_of(ctx, r, length, room.window_of(ctx, name), true) end
     local first = length and r.marks[taken + 1]
     return first and max(0, ctx.now - first.at) or 0, r.sent - max(gone, 0), r.sent - gone
   end
@@ -263,6 +211,7 @@ do
   local function learn(ctx, name, r, undelivered, is_held_look)
     local now, window, most = ctx.now, room.window_of(ctx, name), ctx.limits.max_ready
     r.doubled = false
+    if r.sent - undelivered ~= r.seen then r.seen, r.seen_us = r.sent - undelivered, now end
     if window then
       local age = now - r.since_us
       if age > window then r.taken, r.burst = nil, 0 else note_burst(r, now, undelivered) end
@@ -302,18 +251,18 @@ do
       r.marks, r.gone, r.done = {}, r.sent - length, r.sent - length
       if length > 0 then
         r.job = forward.newest(at)
-        mark(ctx, r, 0)
+        list_marks.add(ctx, r, 0)
       end
     end
     if length == 0 then r.is_shared = false elseif r.sent - length < r.gone then r.is_shared = true end
     local marks, taken, is_odd = r.marks, nil, false
-    taken, r.gone, is_odd = taken_of(ctx, r, length, window, false)
-    drop_marks(r, taken)
+    taken, r.gone, is_odd = list_marks.taken_of(ctx, r, length, window, false)
+    list_marks.drop(r, taken)
     local first, is_full = marks[1], not r.is_shared and r.sent - r.gone >= r.limit
     local is_asked = ctx.now - (first and first.at or ctx.now) > (window or huge) or is_full or is_held_look
     if first and window and length < most and not is_odd and is_asked then
-      taken, r.gone, is_odd = taken_of(ctx, r, length, window, true)
-      drop_marks(r, taken)
+      taken, r.gone, is_odd = list_marks.taken_of(ctx, r, length, window, true)
+      list_marks.drop(r, taken)
     end
     r.level = is_odd and (r.level or r.sent - r.done) or nil
     for _, one in ipairs(marks) do one.at = min(one.at, ctx.now) end -- where the clock stepped back
@@ -406,7 +355,9 @@ do
   function room.of(ctx, name)
     local r = of_memory(ctx, name, forward.of(ctx.rec, name))
     ctx.rooms[name] = r
-    if r.call ~= ctx.calls then
+    if r.call ~= ctx.calls and route.is_held(ctx, name) then -- those that are held come first, in a later call
+      r.call, r.left, r.looked = ctx.calls, 0, ctx.calls
+    elseif r.call ~= ctx.calls then
       r.call = ctx.calls
       local length = length_of(r)
       if r.entry or not proves(ctx, name, r, length) then look(ctx, name, r, length, false) end
@@ -414,6 +365,14 @@ do
       look(ctx, name, r, length_of(r), false)
     end
     return r
+  end
+
+  -- is_silent: whether a route with held buckets needs no look now: its workers are behind and take nothing, and it was
+  -- looked at less than `poll_us` ago.
+  function room.is_silent(ctx, name, poll_us)
+    local r, now, window = ctx.memory.rooms[name], ctx.now, room.window_of(ctx, name)
+    return r and now - r.seen_us > SILENT_US and (not window or now - r.since_us > window)
+      and now >= r.turned_us and now - r.turned_us < poll_us and r.turned_us >= ctx.memory.trusted_us
   end
 
   -- for_held: the room of a route for the buckets that are held, if any is. Where some stay held (`close`), it takes no
@@ -438,7 +397,7 @@ do
         r.counted = r.sent
         context.count(ctx, 'dispatched:' .. name, n)
         if r.forward then context.count(ctx, 'forwarded', n) end
-        if r.marks then mark(ctx, r, room.window_of(ctx, name) or SAMPLE_US) end
+        if r.marks then list_marks.add(ctx, r, room.window_of(ctx, name) or SAMPLE_US) end
       end
     end
   end

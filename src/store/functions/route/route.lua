@@ -159,12 +159,18 @@ do
     }
   end
 
-  -- names_of: the names in a text, which are separated by spaces.
-  function route.names_of(list)
-    local found = {}
-    for name in gmatch(list, '%S+') do found[#found + 1] = name end
-    return found
+  -- held_of: the routes for which buckets are held: as a list, and by name. The text is read where it has changed.
+  local function held_of(ctx)
+    if ctx.held_text ~= ctx.held then
+      local list, by = {}, {}
+      for name in gmatch(ctx.held, '%S+') do list[#list + 1], by[name] = name, true end
+      ctx.held_text, ctx.held_list, ctx.held_by_name = ctx.held, list, by
+    end
+    return ctx.held_list, ctx.held_by_name
   end
+
+  -- held_names: these routes. The list stays as it is where they change.
+  function route.held_names(ctx) return (held_of(ctx)) end
 
   -- write_held: store for which routes buckets are held.
   local function write_held(ctx, held)
@@ -176,7 +182,9 @@ do
   -- hold: buckets are held for it from now on.
   -- free: none are held for it any more.
   function route.is_held(ctx, name)
-    return ctx.held ~= '' and find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) ~= nil
+    if ctx.held == '' then return false end
+    local _, by = held_of(ctx)
+    return by[name] == true
   end
 
   function route.hold(ctx, name)
@@ -185,7 +193,7 @@ do
 
   function route.free(ctx, name)
     local others = {}
-    for _, other in ipairs(route.names_of(ctx.held)) do
+    for _, other in ipairs(route.held_names(ctx)) do
       if other ~= name then others[#others + 1] = other end
     end
     write_held(ctx, table.concat(others, ' '))

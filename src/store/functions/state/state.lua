@@ -339,10 +339,11 @@ do
   local ADOPTED_MOST = 1000 -- buckets that one call moves
 
   -- adopt_held: versions of this library before 20 kept held buckets in <prefix>:held:<route>, by due. Move them to the
-  -- schedule: they are held again in their turns. Replies whether there are more.
-  -- reads, writes  those sets, the schedule      cost  1 call for each held route
+  -- schedule, once: they are held again in their turns. Replies whether there are more.
+  -- reads, writes  those sets, the schedule      cost  1 call for each held route, once
   function state.adopt_held(ctx)
-    for _, name in ipairs(route.names_of(ctx.held)) do
+    if ctx.memory.has_adopted then return false end
+    for _, name in ipairs(route.held_names(ctx)) do
       local old, add, gone = ctx.k.held .. name, {}, {}
       local found = pcall_redis('ZRANGE', old, '0', ADOPTED_MOST - 1, 'WITHSCORES')
       if found.err then
@@ -357,6 +358,7 @@ do
         return true
       end
     end
+    ctx.memory.has_adopted = true
     return false
   end
 end
