@@ -18,7 +18,9 @@ use crate::model::duration::{say as say_time, show};
 use crate::model::escape::escaped_json;
 use crate::model::expectation::Expectation;
 use crate::operate::bounds;
-use crate::simulate::{Load, Plan, Report, SimulationError, Trace, Traffic, Workers, judge, left_out, plot, simulate};
+use crate::simulate::{
+    Load, Plan, Report, SimulationError, Trace, Traffic, Workers, check_routes, judge, left_out, plot, simulate,
+};
 use crate::system::signals::{Signal, Signals};
 
 /// When a simulation begins unless somebody says otherwise: at the beginning of a week and a year, almost.
@@ -160,6 +162,9 @@ impl Simulate {
         self.check_plot(&config)?;
         let (plan, _spooled) = self.plan(&expected)?;
         let second = self.against.as_deref().map(load).transpose()?;
+        let records: Vec<_> =
+            [Some(&config), second.as_ref()].into_iter().flatten().map(|config| &config.record).collect();
+        check_routes(&records, &plan.workers)?;
         let (bar, began) = (bar(1 + u64::from(second.is_some())), Instant::now());
         let report = async |config: &Config| {
             let outcome = simulate(config, &plan, |_| bar.inc(1)).await?;
@@ -183,8 +188,9 @@ impl Simulate {
         if report.pushed == 0 {
             return Err(Failure::new(Exit::Usage, "nothing is pushed in this time: look at --for, `from` and `until`"));
         }
-        for config in [Some(&config), second.as_ref()].into_iter().flatten() {
-            if let Some(words) = left_out(&config.record, &plan) {
+        let runs = [(Some(&config), Some(&report)), (second.as_ref(), against.as_ref())];
+        for (config, report) in runs.into_iter().filter_map(|(config, report)| config.zip(report)) {
+            for words in left_out(&config.record, &plan).into_iter().chain(report.left_out.clone()) {
                 say_err(&format!("{}: {words}", config.source()));
             }
         }

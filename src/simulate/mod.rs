@@ -27,7 +27,7 @@ pub use measure::SLOTS;
 pub use plot::plot;
 pub use recorder::Recorder;
 pub use report::{Figures, Report};
-pub use run::{Plan, SimulationError, Traffic, left_out, simulate};
+pub use run::{Plan, SimulationError, Traffic, check_routes, left_out, simulate};
 pub use trace::{BadTrace, Line, Trace};
 pub use traffic::{Job, Push};
 pub use workers::Workers;

@@ -6,9 +6,8 @@ use svg::Document;
 use svg::node::element::{Line, Path as Stroke, Rectangle, Style, Text, Title, path::Data};
 
 use super::measure::{SLOTS, Slot};
-use super::report::Report;
+use super::report::{Report, name_of};
 use crate::model::duration::rough;
-use crate::model::escape::escaped;
 
 /// Sizes, in pixels: the page, its margin, a panel, and the space for labels to the left of it.
 const WIDTH: f64 = 760.0;
@@ -16,8 +15,8 @@ const MARGIN: f64 = 16.0;
 const PANEL: f64 = 130.0;
 const LEFT: f64 = 64.0;
 
-/// The most groups that are drawn: more lines could not be told apart.
-const MOST: usize = 4;
+/// The most groups that are drawn.
+const MOST: usize = 20;
 
 const STYLE: &str = "
 text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif; fill: #59636e }
@@ -25,7 +24,7 @@ text { font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', s
 .name { font-weight: 600; fill: #1f2328 }
 .page { fill: #ffffff }
 .grid { stroke: #d1d9e0 }
-.line { fill: none; stroke: #0969da; stroke-width: 2; stroke-linejoin: round }
+.line { fill: none; stroke: #0969da; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }
 .before { stroke: #818b98 }
 .p50 { stroke-width: 1; stroke-dasharray: 3 2 }
 @media (prefers-color-scheme: dark) {
@@ -51,7 +50,7 @@ fn text(at: (f64, f64), anchor: &str, class: &str, words: &str) -> Text {
 }
 
 fn seconds(us: f64) -> String {
-    rough(Duration::from_micros(us as u64))
+    if us > 0.0 && us < 10_000.0 { format!("{:.2}ms", us / 1e3) } else { rough(Duration::from_micros(us as u64)) }
 }
 
 fn jobs(n: f64) -> String {
@@ -79,7 +78,7 @@ impl Panel {
                 ["line", "line before", "line p50", "line before p50"],
             );
             let waiting = lines(&[|slot| Some(slot.waiting)], ["line", "line before", "", ""]);
-            let name = escaped(figures.name.as_bytes());
+            let name = name_of(figures);
             panels.push(Self { title: format!("{name}: wait, 99 of 100 (dashed: half)"), lines: wait, show: seconds });
             panels.push(Self { title: format!("{name}: jobs that wait"), lines: waiting, show: jobs });
         }
@@ -107,7 +106,8 @@ impl Panel {
             // Over slots in which nobody took a job the line goes straight on.
             let mut places = values.iter().enumerate().filter_map(place);
             if let Some(first) = places.next() {
-                let data = places.fold(Data::new().move_to(first), Data::line_to);
+                // One place alone is a dot.
+                let data = places.fold(Data::new().move_to(first).line_to(first), Data::line_to);
                 page = page.add(Stroke::new().set("d", data).set("class", *class));
             }
         }
@@ -115,11 +115,14 @@ impl Panel {
     }
 }
 
-/// Draw waits and depths over time of the first groups, beside those of another run (grey).
+/// Draw waits and depths over time of the first groups, beside those of another run (grey). A wait stands where its job was taken; the
+/// last place also has the jobs that still wait.
 pub fn plot(report: &Report, against: Option<&Report>, lasts: Duration) -> String {
     let panels = Panel::all(report, against);
     let height = 70.0 + PANEL * panels.len() as f64 + 24.0;
-    let title = format!("{} over {}", report.config, rough(lasts));
+    let (rows, drawn) = (report.groups.len(), report.groups.len().min(MOST));
+    let cut = if drawn < rows { format!(": the first {drawn} of {rows} rows") } else { String::new() };
+    let title = format!("{} over {}{cut}", report.config, rough(lasts));
     let mut page = Document::new()
         .set("viewBox", (0, 0, WIDTH, height))
         .set("width", WIDTH)

@@ -90,6 +90,9 @@ pub struct Report {
     pub throttled: u64,
     /// The groups of buckets, then the budgets.
     pub groups: Vec<Figures>,
+    /// What the traffic says and was not simulated, in words.
+    #[serde(skip)]
+    pub left_out: Option<String>,
 }
 
 fn figures(group: Group, lasts: Duration) -> Figures {
@@ -126,7 +129,8 @@ fn grouped(n: u64) -> String {
     digits.chars().enumerate().flat_map(with_commas).collect()
 }
 
-fn name_of(figures: &Figures) -> String {
+/// The name of a group, as people read it.
+pub(super) fn name_of(figures: &Figures) -> String {
     let name = escaped(figures.name.as_bytes());
     if figures.is_budget { format!("budget {name}") } else { name }
 }
@@ -144,9 +148,9 @@ fn first_column(name: &str) -> String {
 impl Report {
     /// The figures of a run.
     pub fn of(config: String, outcome: Outcome, plan: &Plan) -> Self {
-        let Outcome { measures, pushed, failed, throttled } = outcome;
+        let Outcome { measures, pushed, failed, throttled, left_out } = outcome;
         let groups = measures.groups.into_iter().map(|group| figures(group, plan.lasts)).collect();
-        Self { config, pushed, failed, throttled, groups }
+        Self { config, pushed, failed, throttled, groups, left_out }
     }
 
     /// The figures of a group.

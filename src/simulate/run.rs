@@ -16,6 +16,7 @@ use crate::model::bucket::BucketName;
 use crate::model::duration::show;
 use crate::model::partitioning::Partitioning;
 use crate::model::policy::Record;
+use crate::model::route::Route;
 use crate::store::simulation::{Arrival, Event, Kind, RouteWorkers, Step, Verdict, World};
 use crate::store::{Layout, Store, StoreError};
 use crate::system::scratch_redis::{ScratchRedis, ScratchRedisError};
@@ -101,6 +102,8 @@ pub struct Outcome {
     pub failed: u64,
     /// See `failed`.
     pub throttled: u64,
+    /// What the traffic says and was not simulated, in words.
+    pub left_out: Option<String>,
 }
 
 impl Traffic {
@@ -126,15 +129,25 @@ fn routes(record: &Record) -> BTreeSet<String> {
     policies.chain([&record.defaults.route]).map(|route| route.as_str().to_owned()).collect()
 }
 
+/// Workers that are named have a route in one of these records at least.
+///
+/// # Errors
+///
+/// A route that none of them has.
+pub fn check_routes(records: &[&Record], all: &[Workers]) -> Result<(), SimulationError> {
+    let routes: BTreeSet<String> = records.iter().flat_map(|record| routes(record)).collect();
+    let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route))
+    else {
+        return Ok(());
+    };
+    let names: Vec<&str> = routes.iter().map(String::as_str).collect();
+    let way_out = format!("no policy names it; the routes are {}", names.join(", "));
+    Err(SimulationError::NoRoute { route: route.clone(), way_out })
+}
+
 /// The workers of each route.
-fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, SimulationError> {
+fn route_workers(record: &Record, all: &[Workers]) -> Vec<RouteWorkers> {
     let routes = routes(record);
-    if let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route))
-    {
-        let names: Vec<&str> = routes.iter().map(String::as_str).collect();
-        let way_out = format!("no policy names it; the routes are {}", names.join(", "));
-        return Err(SimulationError::NoRoute { route: route.clone(), way_out });
-    }
     let enough = Workers::enough();
     let workers_of = |route: &String| {
         let own: Vec<&Workers> = all.iter().filter(|workers| workers.route.as_ref() == Some(route)).collect();
@@ -147,7 +160,7 @@ fn route_workers(record: &Record, all: &[Workers]) -> Result<Vec<RouteWorkers>, 
     };
     let routes = routes.iter().map(|route| {
         let groups = workers_of(route).iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
-        Ok(RouteWorkers { name: route.clone(), groups })
+        RouteWorkers { name: route.clone(), groups }
     });
     routes.collect()
 }
@@ -201,6 +214,9 @@ struct Run<'a> {
     jobs: u64,
     failed: u64,
     throttled: u64,
+    /// Jobs that should fail, or be throttled, go to a route that forwards: whoever takes them there tells dripd nothing.
+    forwards_failing: Option<Route>,
+    record: &'a Record,
 }
 
 /// Simulate a configuration. `progress` is told how much of the time is over, in slots of [`SLOTS`].
@@ -211,7 +227,7 @@ struct Run<'a> {
 pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64)) -> Result<Outcome, SimulationError> {
     let partition = Layout::new("drip", Partitioning::default()).authority();
     let (server, mut store) = ScratchRedis::start(&partition).await?;
-    let routes = route_workers(&config.record, &plan.workers)?;
+    let routes = route_workers(&config.record, &plan.workers);
     let seed = u32::try_from(plan.seed % 2_147_483_646).expect("it is below 2^31") + 1;
     let world = World { seed, kinds: plan.traffic.kinds(), routes };
     // One server has all partitions.
@@ -220,7 +236,19 @@ pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64
     let file = File { name: config.source(), is_in_force: Some(true) };
     let measures = Measures::new(&plan.patterns, plan.lasts);
     let waiting = std::collections::VecDeque::new();
-    let mut run = Run { store, _server: server, plan, file, measures, waiting, jobs: 0, failed: 0, throttled: 0 };
+    let mut run = Run {
+        store,
+        _server: server,
+        plan,
+        file,
+        measures,
+        waiting,
+        jobs: 0,
+        failed: 0,
+        throttled: 0,
+        forwards_failing: None,
+        record: &config.record,
+    };
     let mut pushes = plan.traffic.pushes(plan)?.peekable();
     let lasts_us = plan.lasts.as_micros() as u64;
     for slot in 1..=SLOTS as u64 {
@@ -230,12 +258,17 @@ pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64
         run.go_on(&mut pushes, ask_us).await?;
         run.ask(ask_us).await?;
         run.go_on(&mut pushes, till_us).await?;
+        if slot == SLOTS as u64 {
+            run.end(lasts_us).await?;
+        }
         run.measures.end_slot();
         progress(slot);
     }
-    run.end(lasts_us).await?;
     run.measures.finish();
-    Ok(Outcome { measures: run.measures, pushed: run.jobs, failed: run.failed, throttled: run.throttled })
+    let left_out = run.forwards_failing.map(|route| {
+        format!("route {route} forwards its jobs: that they fail, or are throttled, is not simulated, because nobody tells dripd")
+    });
+    Ok(Outcome { measures: run.measures, pushed: run.jobs, failed: run.failed, throttled: run.throttled, left_out })
 }
 
 impl Run<'_> {
@@ -246,6 +279,12 @@ impl Run<'_> {
             number
         } else {
             let facts = self.store.explain_at(&bucket, self.plan.start_us + at_us).await?;
+            let route = facts.levels.first().and_then(|level| Route::parse(&level.policy.route).ok());
+            let kinds = self.plan.traffic.kinds();
+            let fails =
+                kind.and_then(|kind| kinds.get(kind)).is_some_and(|kind| kind.fail > 0.0 || kind.throttle > 0.0);
+            self.forwards_failing =
+                self.forwards_failing.take().or(route.filter(|route| fails && self.record.forward(route).is_some()));
             self.measures.add(&bucket, &facts.levels)
         };
         let options = job.words();

@@ -102,7 +102,9 @@ do
 
   local function read_list(route, group, now)
     local job = call(route.pop, route.key)
-    if job then begin_job(route, group, now, false, job, 1, true) end
+    local deadline_us = job and world.deadlines[job]
+    if deadline_us then world.deadlines[job] = nil end
+    if job then begin_job(route, group, now, false, job, 1, true, deadline_us and now > deadline_us) end
     return job and group.free > 0
   end
 
@@ -215,6 +217,15 @@ do
 
   local function note_dead(_, _, job) happened(job, 6) end
 
+  -- submitted: as the functions do; the deadline of a job that goes into a list is kept here, because the list has no
+  -- place for it.
+  local let_out = leave.submitted
+  local function submitted(ctx, s, r, o, ...)
+    local is_gone = let_out(ctx, s, r, o, ...)
+    if is_gone and r.entry and o.deadline_us and o.deadline_us >= ctx.now then world.deadlines[o.body] = o.deadline_us end
+    return is_gone
+  end
+
   -- drip__begin_simulation: a new world, on an empty server with a policy record.
   -- keys   <prefix>:policy
   -- args   now_us, as JSON: { seed, kinds: [ { fail, throttle, retry_after_ms } ], routes: [ { name, groups: [ { name,
@@ -225,7 +236,7 @@ do
     local ctx = context.open(keys.space_before(redis_keys[1], 'policy'), args[1])
     world = {
       ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {},
-      queues = ctx.k.queues,
+      deadlines = {}, queues = ctx.k.queues,
       schedule = ctx.k.schedule, daemon_at = huge, free_at = now,
       may_fail = false, failed = 0, throttled = 0,
     }
@@ -240,7 +251,7 @@ do
     end
     world.shift_at = next_shift(now)
     context.wake = function() call_daemon_by(world.now) end -- there is no socket that it could be heard on
-    rejected.add, dead_entry.add = note_drop, note_dead
+    rejected.add, dead_entry.add, leave.submitted = note_drop, note_dead, submitted
     return redis.status_reply('OK')
   end
 
@@ -291,6 +302,7 @@ do
     local ctx, fresh, tried, overdue = context.open(world.ctx.space, args[1]), {}, {}, {}
     local now, magic = ctx.now, ctx.magic
     local function add_fresh(job, deadline_us)
+      deadline_us = deadline_us or world.deadlines[job]
       local list = deadline_us and deadline_us < now and overdue or fresh
       list[#list + 1] = job
     end

@@ -336,6 +336,54 @@ fn use_depth_and_workers_are_what_the_page_says_in_short_runs_between_slots_and_
 }
 
 #[test]
+fn a_job_of_a_route_that_forwards_is_late_where_it_is_taken_late_and_what_cannot_happen_there_is_said() {
+    let shell = Shell::new(
+        "[defaults]\nrate = '10/s'\n[[route]]\nname = 'fw'\nto = 'queue:x'\n[[bucket]]\nmatch = 'f:*'\nroute = 'fw'\n",
+    );
+    let late = |name: &str| {
+        let loads = [1, 2].map(|n| format!("{name}:{n}: 1/10s, deadline 1s"));
+        let args = ["--load", &loads[0], "--load", &loads[1], "--workers", "1x5s", "--for", "20s"];
+        let said = simulate(&shell, &args);
+        [1, 2].map(|n| number(group(&said, &format!("{name}:{n}")), "late")).iter().sum::<f64>()
+    };
+    assert_eq!((late("a"), late("f")), (2.0, 2.0), "two waited for nearly four seconds");
+    let (_, _, err) = shell.run(&["simulate", "--load", "f:1: 4/s, throttle 100% for 5s", "--for", "5s"]);
+    assert!(err.contains("route fw forwards its jobs: that they fail, or are throttled, is not simulated"), "{err}");
+}
+
+#[test]
+fn a_plot_has_every_row_and_ends_with_what_still_waits() {
+    let shell = Shell::new("[[bucket]]\nmatch = 'a:*'\nrate = '1/s'\n");
+    let plot = shell.file("plot.svg", "");
+    let drawn = |args: &[&str]| {
+        simulate(&shell, &[args, &["--plot", &plot]].concat());
+        std::fs::read_to_string(&plot).expect("a plot")
+    };
+    let loads = [1, 2, 3, 4, 5].map(|n| format!("a:{n}: 1/s"));
+    let mut args = vec!["--for", "10s", "--load", "a:6: 9/s"];
+    args.extend(loads.iter().flat_map(|load| ["--load", load.as_str()]));
+    let svg = drawn(&args);
+    assert!((1..=6).all(|n| svg.contains(&format!("a:{n}: wait"))), "{svg}");
+    // Nobody takes a job any more after ten seconds: the last place is how long they have waited by then.
+    let svg = drawn(&["--for", "1m", "--load", "a:1: 1/s", "--workers", "1x1ms, away 10s to 2m"]);
+    assert!(svg.contains(">49.0s<") || svg.contains(">49.9s<") || svg.contains(">50.0s<"), "{svg}");
+}
+
+#[test]
+fn files_with_different_routes_are_compared() {
+    let shell = Shell::new("[[bucket]]\nmatch = 'a:*'\nroute = 'own'\n");
+    let other = shell.file("other.toml", "[defaults]\nrate = '5/s'\n");
+    let said = |route: &str| {
+        let workers = format!("{route}: 1x100ms");
+        shell.run(&["simulate", "--load", "a:1: 2/s", "--for", "10s", "--against", &other, "--workers", &workers])
+    };
+    assert_eq!(said("own").0, 0);
+    let (code, _, err) = said("owm");
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("nobody works on route owm: no policy names it; the routes are default, own"), "{err}");
+}
+
+#[test]
 fn whatever_ends_a_simulation_leaves_no_server_and_no_directory_behind() {
     for signal_name in ["INT", "TERM", "KILL"] {
         let shell = Shell::new("");

@@ -25,7 +25,9 @@ fn start_another(case: &mut Case, dir: &Path, of: usize) -> Daemon {
     };
     eventually("all are alive", || ages().len() >= of);
     let since = Instant::now();
-    eventually("each has told so since", || ages().into_iter().filter(|age| *age < since.elapsed().as_millis()).count() >= of);
+    eventually("each has told so since", || {
+        ages().into_iter().filter(|age| *age < since.elapsed().as_millis()).count() >= of
+    });
     daemon
 }
 
