@@ -266,6 +266,7 @@ pub async fn simulate(config: &Config, plan: &Plan, mut progress: impl FnMut(u64
     }
     run.measures.finish();
     let left_out = run.forwards_failing.map(|route| {
+        let route = route.as_str();
         format!("route {route} forwards its jobs: that they fail, or are throttled, is not simulated, because nobody tells dripd")
     });
     Ok(Outcome { measures: run.measures, pushed: run.jobs, failed: run.failed, throttled: run.throttled, left_out })

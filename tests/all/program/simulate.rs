@@ -156,7 +156,7 @@ fn no_expectation_passes_because_nothing_got_through() {
         ("a: 2/s", &["--workers", "1x1s, away 0s to 1h"], "a wait.p50 < 1s", "it is "),
         ("quick: 2/s, throttle 100% for 5s, until 1s", &[], "quick waiting <= 0", "it is "),
         ("quick: 2/s, throttle 100% for 5s, until 1s", &[], "quick fairness > 99%", "it is "),
-        ("a: 2/s, delay 1h", &[], "a fairness > 99%", "it is not known: no job was taken"),
+        ("a: 2/s, delay 1h", &[], "a fairness > 99%", "it is not known: no job got through"),
         ("a: 2/s", &[], "a use < 50%", "it is "),
         ("tiny: 2/s, deadline 1s", &["--workers", "1x1s, away 0s to 1h"], "tiny late <= 0", "it is "),
     ] {
@@ -366,7 +366,7 @@ fn a_plot_has_every_row_and_ends_with_what_still_waits() {
     assert!((1..=6).all(|n| svg.contains(&format!("a:{n}: wait"))), "{svg}");
     // Nobody takes a job any more after ten seconds: the last place is how long they have waited by then.
     let svg = drawn(&["--for", "1m", "--load", "a:1: 1/s", "--workers", "1x1ms, away 10s to 2m"]);
-    assert!(svg.contains(">49.0s<") || svg.contains(">49.9s<") || svg.contains(">50.0s<"), "{svg}");
+    assert!(svg.lines().any(|line| line.starts_with("49.") && line.ends_with('s')), "{svg}");
 }
 
 #[test]

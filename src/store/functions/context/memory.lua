@@ -17,7 +17,7 @@
 -- rest_us   no cooling node is past its due before this time             state
 -- forgot_us when cooled nodes were last forgotten                        state
 -- has_adopted  held buckets of versions before 20 have been moved        state
--- held_at   from which held route on the next call gives turns           dispatch/drain
+-- held_next  the held route with which the next call goes on             dispatch/drain
 -- turned_us when buckets that are held for any route had turns           route/turns
 -- over_us   no constraint expires before this time                       limits/constraints
 -- entries   entries added to `rejected` since the stream was measured    queue/rejected
@@ -84,7 +84,8 @@ do
         clock = 0, counts = {}, flushed_us = 0, lates = {},
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
         aged_us = 0,
-        rest_us = 0, forgot_us = 0, over_us = 0, held_at = 0, turned_us = -huge, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0,
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {},
+        turned_us = -huge, entries = 0,
         passes = 0, delivered = {},
       }
       by_name[name], count = m, count + 1

@@ -159,23 +159,23 @@ do
     room.close(ctx, r)
   end
 
-  -- turns_of_held: give turns to the buckets that are held for any route. Where those of many routes are held, one whose
-  -- workers take nothing is looked at every 20 ms however often this is called, and each call begins where the one
-  -- before it has ended.
+  -- turns_of_held: give turns to the buckets that are held for any route: a round of looks at the routes, which takes
+  -- several calls where they are many. Then one whose workers take nothing is looked at every 20 ms, however often this
+  -- is called.
   local function turns_of_held(ctx)
-    local names, m, looked = route.held_names(ctx), ctx.memory, 0
-    local n, share = #names, max(1, floor(ctx.limits.batch / #names))
-    for i = 1, n do
-      local at = (m.held_at + i - 1) % n + 1
+    local names, places = route.held(ctx)
+    local n, m, looked, share = #names, ctx.memory, 0, max(1, floor(ctx.limits.batch / #names))
+    for at = m.held_next and places[m.held_next] or 1, n do
       if n <= FEW_ROUTES or not room.is_silent(ctx, names[at], HOLD_POLL_US) then
         if looked == MOST_ROUTES then
-          m.held_at, ctx.more_turns = at - 1, true
+          m.held_next, ctx.more_turns = names[at], true
           return
         end
         looked = looked + 1
         turns_at(ctx, names[at], share)
       end
     end
+    m.held_next = nil
   end
 
   -- begin: what comes before the turns of due nodes: settings that ended, retries, and the turns of held buckets.

@@ -159,18 +159,16 @@ do
     }
   end
 
-  -- held_of: the routes for which buckets are held: as a list, and by name. The text is read where it has changed.
-  local function held_of(ctx)
+  -- held: the routes for which buckets are held, as a list, and the place of each there by name. Both stay as they are
+  -- where the routes change: then the text is read anew.
+  function route.held(ctx)
     if ctx.held_text ~= ctx.held then
       local list, by = {}, {}
-      for name in gmatch(ctx.held, '%S+') do list[#list + 1], by[name] = name, true end
-      ctx.held_text, ctx.held_list, ctx.held_by_name = ctx.held, list, by
+      for name in gmatch(ctx.held, '%S+') do list[#list + 1], by[name] = name, #list + 1 end
+      ctx.held_text, ctx.held_list, ctx.held_places = ctx.held, list, by
     end
-    return ctx.held_list, ctx.held_by_name
+    return ctx.held_list, ctx.held_places
   end
-
-  -- held_names: these routes. The list stays as it is where they change.
-  function route.held_names(ctx) return (held_of(ctx)) end
 
   -- write_held: store for which routes buckets are held.
   local function write_held(ctx, held)
@@ -183,8 +181,8 @@ do
   -- free: none are held for it any more.
   function route.is_held(ctx, name)
     if ctx.held == '' then return false end
-    local _, by = held_of(ctx)
-    return by[name] == true
+    local _, places = route.held(ctx)
+    return places[name] ~= nil
   end
 
   function route.hold(ctx, name)
@@ -193,7 +191,7 @@ do
 
   function route.free(ctx, name)
     local others = {}
-    for _, other in ipairs(route.held_names(ctx)) do
+    for _, other in ipairs((route.held(ctx))) do
       if other ~= name then others[#others + 1] = other end
     end
     write_held(ctx, table.concat(others, ' '))

@@ -343,7 +343,7 @@ do
   -- reads, writes  those sets, the schedule      cost  1 call for each held route, once
   function state.adopt_held(ctx)
     if ctx.memory.has_adopted then return false end
-    for _, name in ipairs(route.held_names(ctx)) do
+    for _, name in ipairs((route.held(ctx))) do
       local old, add, gone = ctx.k.held .. name, {}, {}
       local found = pcall_redis('ZRANGE', old, '0', ADOPTED_MOST - 1, 'WITHSCORES')
       if found.err then

@@ -23,7 +23,7 @@ do
   -- sizes: how many nodes are in each state.
   local function sizes(ctx)
     local held = 0
-    for _, name in ipairs(route.held_names(ctx)) do held = held + waiting.held(ctx, name) end
+    for _, name in ipairs((route.held(ctx))) do held = held + waiting.held(ctx, name) end
     local function size(key) return number(pcall_redis('ZCARD', key)) end
     return { 'due', size(ctx.k.schedule), 'share', max(0, number(pcall_redis('HLEN', ctx.k.waiting)) - held), 'slots',
       size(ctx.k.full),
@@ -37,7 +37,7 @@ do
       return not first.err and first[2] and max(0, ctx.now - first[2]) or 0
     end
     local held = 0
-    for _, name in ipairs(route.held_names(ctx)) do
+    for _, name in ipairs((route.held(ctx))) do
       for _, one in ipairs(waiting.front(ctx, waiting.route_key(ctx, name), HELD_READ)) do
         held = max(held, ctx.now - one.due)
       end
