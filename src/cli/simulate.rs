@@ -72,7 +72,7 @@ impl From<SimulationError> for Failure {
         match why {
             why @ SimulationError::Server(_) => Self::new(Exit::Unavailable, why.to_string()),
             SimulationError::Store(why) => why.into(),
-            why @ (SimulationError::Trace(_) | SimulationError::NoRoute { .. } | SimulationError::Refused { .. }) => {
+            why @ (SimulationError::Trace(_) | SimulationError::Refused { .. }) => {
                 Self::new(Exit::Usage, why.to_string())
             }
         }
@@ -164,7 +164,7 @@ impl Simulate {
         let second = self.against.as_deref().map(load).transpose()?;
         let records: Vec<_> =
             [Some(&config), second.as_ref()].into_iter().flatten().map(|config| &config.record).collect();
-        check_routes(&records, &plan.workers)?;
+        check_routes(&records, &plan.workers).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
         let (bar, began) = (bar(1 + u64::from(second.is_some())), Instant::now());
         let report = async |config: &Config| {
             let outcome = simulate(config, &plan, |_| bar.inc(1)).await?;

@@ -1,6 +1,5 @@
 //! A simulation: the traffic goes in, the event loop on the server says what happens, and that is measured.
 
-use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use super::load::{Generator, Load};
 use super::measure::{Measures, SLOTS};
 use super::trace::{BadTrace, Trace};
 use super::traffic::Push;
-use super::workers::Workers;
+use super::workers::{Workers, route_workers};
 use crate::config::Config;
 use crate::explain::{Binding, Explanation, File, LocalTime};
 use crate::model::bucket::BucketName;
@@ -17,7 +16,7 @@ use crate::model::duration::show;
 use crate::model::partitioning::Partitioning;
 use crate::model::policy::Record;
 use crate::model::route::Route;
-use crate::store::simulation::{Arrival, Event, Kind, RouteWorkers, Step, Verdict, World};
+use crate::store::simulation::{Arrival, Event, Kind, Step, Verdict, World};
 use crate::store::{Layout, Store, StoreError};
 use crate::system::scratch_redis::{ScratchRedis, ScratchRedisError};
 
@@ -81,14 +80,6 @@ pub enum SimulationError {
         /// The words of the function.
         why: String,
     },
-    /// A route has no workers.
-    #[error("nobody works on route {route}: {way_out}")]
-    NoRoute {
-        /// The route that was named.
-        route: String,
-        /// What to do.
-        way_out: String,
-    },
 }
 
 /// What happened.
@@ -121,48 +112,6 @@ impl Traffic {
             Self::Trace(_) => Vec::new(),
         }
     }
-}
-
-/// The routes that a record names.
-fn routes(record: &Record) -> BTreeSet<String> {
-    let policies = record.buckets.iter().map(|entry| &entry.policy.route);
-    policies.chain([&record.defaults.route]).map(|route| route.as_str().to_owned()).collect()
-}
-
-/// Workers that are named have a route in one of these records at least.
-///
-/// # Errors
-///
-/// A route that none of them has.
-pub fn check_routes(records: &[&Record], all: &[Workers]) -> Result<(), SimulationError> {
-    let routes: BTreeSet<String> = records.iter().flat_map(|record| routes(record)).collect();
-    let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route))
-    else {
-        return Ok(());
-    };
-    let names: Vec<&str> = routes.iter().map(String::as_str).collect();
-    let way_out = format!("no policy names it; the routes are {}", names.join(", "));
-    Err(SimulationError::NoRoute { route: route.clone(), way_out })
-}
-
-/// The workers of each route.
-fn route_workers(record: &Record, all: &[Workers]) -> Vec<RouteWorkers> {
-    let routes = routes(record);
-    let enough = Workers::enough();
-    let workers_of = |route: &String| {
-        let own: Vec<&Workers> = all.iter().filter(|workers| workers.route.as_ref() == Some(route)).collect();
-        let shared: Vec<&Workers> = all.iter().filter(|workers| workers.route.is_none()).collect();
-        match (own.is_empty(), shared.is_empty()) {
-            (false, _) => own,
-            (true, false) => shared,
-            (true, true) => vec![&enough],
-        }
-    };
-    let routes = routes.iter().map(|route| {
-        let groups = workers_of(route).iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
-        RouteWorkers { name: route.clone(), groups }
-    });
-    routes.collect()
 }
 
 /// What a simulation leaves out and would matter here, in words.

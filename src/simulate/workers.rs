@@ -1,10 +1,12 @@
 //! Simulated workers: what `--workers` says.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::model::duration;
-use crate::store::simulation::Group;
+use crate::model::policy::Record;
+use crate::store::simulation::{Group, RouteWorkers};
 
 const HINT: &str = "write [ROUTE: ]COUNTxTIME and, with commas, exponential, away FROM to TO; as in '20x150ms' or \
                     'mail: 5x2s, exponential, away 10m to 12m'";
@@ -79,4 +81,55 @@ impl FromStr for Workers {
         }
         Ok(read)
     }
+}
+
+/// Workers of a route that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("nobody works on route {route}: no policy names it; the routes are {routes}")]
+pub struct NoRoute {
+    /// The route that was named.
+    pub route: String,
+    /// Those that are there.
+    pub routes: String,
+}
+
+/// The routes that a record names.
+fn routes(record: &Record) -> BTreeSet<String> {
+    let policies = record.buckets.iter().map(|entry| &entry.policy.route);
+    policies.chain([&record.defaults.route]).map(|route| route.as_str().to_owned()).collect()
+}
+
+/// Workers that are named have a route in one of these records at least.
+///
+/// # Errors
+///
+/// A route that none of them has.
+pub fn check_routes(records: &[&Record], all: &[Workers]) -> Result<(), NoRoute> {
+    let routes: BTreeSet<String> = records.iter().flat_map(|record| routes(record)).collect();
+    let Some(route) = all.iter().filter_map(|workers| workers.route.as_ref()).find(|route| !routes.contains(*route))
+    else {
+        return Ok(());
+    };
+    let routes = routes.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    Err(NoRoute { route: route.clone(), routes })
+}
+
+/// The workers of each route.
+pub(super) fn route_workers(record: &Record, all: &[Workers]) -> Vec<RouteWorkers> {
+    let routes = routes(record);
+    let enough = Workers::enough();
+    let workers_of = |route: &String| {
+        let own: Vec<&Workers> = all.iter().filter(|workers| workers.route.as_ref() == Some(route)).collect();
+        let shared: Vec<&Workers> = all.iter().filter(|workers| workers.route.is_none()).collect();
+        match (own.is_empty(), shared.is_empty()) {
+            (false, _) => own,
+            (true, false) => shared,
+            (true, true) => vec![&enough],
+        }
+    };
+    let routes = routes.iter().map(|route| {
+        let groups = workers_of(route).iter().enumerate().map(|(n, workers)| workers.group(n)).collect();
+        RouteWorkers { name: route.clone(), groups }
+    });
+    routes.collect()
 }

@@ -68,7 +68,7 @@ fn a_daemon_that_is_killed_delays_scheduled_jobs_by_little() {
         kill_in_turns(|case, which| {
             if !begun {
                 for n in 0..BUCKETS {
-                    case.lpush(&format!("b{n}"), &["x"; 5_000]);
+                    case.lpush(&format!("b{n}"), &vec!["x"; 5_000]);
                 }
             }
             begun = true;
