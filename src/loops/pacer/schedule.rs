@@ -36,18 +36,49 @@ pub(super) enum Role {
 const NAMES_EVERY: Duration = Duration::from_micros(500);
 const NAMES_BURST: u32 = 8;
 
+/// Under load jobs are let out together: every call costs Redis as much as some jobs do. So many a second are load, and it is over below
+/// the second figure; so long is waited after a call that let out all that was due. It is no gap in the pace: due times are exact.
+const LOAD_FROM: f64 = 15_000.0;
+const LOAD_UNTIL: f64 = 12_000.0;
+const LOADED_GAP: Duration = Duration::from_millis(1);
+
+/// How many jobs leave a second, measured over this long.
+#[derive(Debug)]
+struct Load {
+    since: Instant,
+    jobs: u64,
+    is_high: bool,
+}
+
+impl Load {
+    const MEASURED: Duration = Duration::from_millis(50);
+
+    /// A call let out so many jobs. Replies whether so many leave that they go together.
+    fn is_high(&mut self, now: Instant, jobs: u64) -> bool {
+        self.jobs += jobs;
+        let passed = now.saturating_duration_since(self.since);
+        if passed >= Self::MEASURED {
+            let per_second = self.jobs as f64 / passed.as_secs_f64();
+            self.is_high = per_second >= if self.is_high { LOAD_UNTIL } else { LOAD_FROM };
+            (self.since, self.jobs) = (now, 0);
+        }
+        self.is_high
+    }
+}
+
 /// The next call of one pacer.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) role: Role,
     /// When the next bucket is due, as the last reply says.
     due: Instant,
-    /// No call before that: the partition was on the move, or had no record.
+    /// No call before that: the partition was on the move, or had no record, or many jobs leave.
     not_before: Instant,
     /// How long to wait for a record when the next call finds none.
     record_in: Duration,
     /// When the last call came back.
     called: Instant,
+    load: Load,
     /// When the calls that took names along so far will have been paid for, one `NAMES_EVERY` each.
     paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
@@ -66,6 +97,7 @@ impl Schedule {
             not_before: now,
             record_in: RECORD_SOON,
             called: now,
+            load: Load { since: now, jobs: 0, is_high: false },
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
@@ -106,6 +138,10 @@ impl Schedule {
             self.record_in = (self.record_in * 2).min(RECORD_LATER);
         } else {
             self.record_in = RECORD_SOON;
+        }
+        let is_high = self.load.is_high(now, drained.dispatched);
+        if is_high && drained.wait != Some(Duration::ZERO) && !self.left_over {
+            self.not_before = self.not_before.max(now + LOADED_GAP);
         }
         self.called = now;
         if self.role == Role::Standby && drained.wait != Some(Duration::ZERO) {
@@ -156,6 +192,23 @@ mod tests {
         for role in [Role::Leader, Role::Standby] {
             assert_eq!(nap(role, Some(Duration::ZERO), 0), Duration::ZERO, "more is due");
         }
+    }
+
+    #[test]
+    fn under_load_a_call_that_let_out_all_that_was_due_is_followed_by_a_gap() {
+        let (start, soon) = (Instant::now(), Some(Duration::from_micros(50)));
+        let mut schedule = Schedule::new(start);
+        let mut nap = |ms, dispatched, wait| {
+            let now = start + Duration::from_millis(ms);
+            schedule.called(now, 0, &Drained { dispatched, ..drained(wait, 0) });
+            schedule.nap(now, 0)
+        };
+        assert_eq!(nap(10, 700, soon), Duration::from_micros(50), "it is measured over a while");
+        assert_eq!(nap(50, 100, soon), LOADED_GAP, "16,000 a second");
+        assert_eq!(nap(51, 100, Some(Duration::ZERO)), Duration::ZERO, "more is due: at once");
+        assert_eq!(nap(100, 600, soon), LOADED_GAP, "13,000 a second");
+        assert_eq!(nap(150, 500, soon), Duration::from_micros(50), "10,000 a second");
+        assert_eq!(nap(1_000, 500, Some(Duration::from_secs(1))), Duration::from_secs(1));
     }
 
     #[test]

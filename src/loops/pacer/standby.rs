@@ -20,8 +20,10 @@ const LATE_FROM: Duration = Duration::from_millis(20);
 /// How many looks in a row must find late jobs to say that nobody serves.
 const LATE_LOOKS: u32 = 2;
 
-/// How often a standby looks for stalled buckets, while queues change.
+/// How often a standby looks for stalled buckets, while queues change; and at most at how many. Where nobody serves, those are stalled
+/// too, or jobs are late: so under load some tell as much as all.
 const STALLED_EVERY: Duration = Duration::from_millis(250);
+const STALLED_MOST: usize = 500;
 
 /// Whether a daemon is the standby of a partition, or has taken over.
 #[derive(Debug, Default)]
@@ -32,8 +34,9 @@ pub(super) struct Standby {
     late: u32,
     /// When this daemon began to serve because those that come first did not.
     took_over_at: Option<Instant>,
-    /// Buckets whose queues changed since the last look for stalled ones.
+    /// Buckets whose queues changed since the last look for stalled ones, and whether there were ever more than it keeps.
     reported: HashSet<Arc<str>>,
+    has_dropped: bool,
     /// The buckets that may be stalled.
     stalled: StalledBuckets,
     /// When the next look for stalled buckets is due, while there is something to look at.
@@ -48,7 +51,9 @@ impl Standby {
         let drained = calls.call_alone().await;
         calls.wake_queue.complete(&names, if drained.is_ok() { names.len() } else { 0 });
         let drained = drained?;
-        self.reported.extend(names);
+        let room = STALLED_MOST.saturating_sub(self.reported.len());
+        self.has_dropped |= names.len() > room;
+        self.reported.extend(names.into_iter().take(room));
         self.called(drained.latest, calls.alive());
         calls.take_in(&[], &drained, self.role());
         let is_time = self.stalled_at().is_some_and(|at| at <= Instant::now());
@@ -67,6 +72,9 @@ impl Standby {
             }
             let kept = self.reported.drain().chain(std::mem::take(&mut self.stalled.seen).into_keys());
             calls.wake_queue.complete(&kept.collect::<Vec<_>>(), 0);
+            if std::mem::take(&mut self.has_dropped) {
+                calls.wake_queue.names_lost();
+            }
             calls.wake_queue.ready.notify_one();
         }
         Ok(())
@@ -93,8 +101,10 @@ impl Standby {
         for names in stalled.chunks(MOST_NAMES) {
             let drained = calls.store.drain(names).await?;
             calls.take_in(&[], &drained, self.role());
+            let (looked, rest) = names.split_at(drained.looked.min(names.len()));
+            self.reported.extend(rest.iter().cloned()); // the call had no room for them
             // A bucket that waits for a slot, or within a budget, has no turn afterwards either.
-            neglected += names.len() - calls.store.without_turn(names).await?.len();
+            neglected += looked.len() - calls.store.without_turn(looked).await?.len();
         }
         Ok(neglected)
     }

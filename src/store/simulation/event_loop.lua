@@ -163,7 +163,8 @@ do
     else
       out[#out + 1] = is_submitted and reply[6] or reply[1]
       -- Where jobs were there before, the daemon knows the due. A bucket that drops its oldest has fewer than came.
-      if reply[1] > 0 and (is_submitted or reply[2] <= reply[1]) then
+      local is_news = reply[1] > 0 and (is_submitted or reply[2] <= reply[1])
+      if is_news and world.daemon_at > max(now + DAEMON_US, world.free_at) then
         local first = base.first_score(world.schedule)
         if first < huge then call_daemon_by(max(first, now)) end
       end

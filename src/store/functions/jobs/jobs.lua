@@ -100,13 +100,14 @@ do
       full[i] = entry_id(id)
       if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
     end
-    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
     err = more and with_more(space, stream, route_name, full[1], more, now_us)
     if err then return err end
+    local first = pcall_redis('XACK', stream, 'workers', full[1])
+    if is_error(first) then return wrong_type(stream, 'stream') end
     -- checks end here
-    local done = {}
-    for _, id in ipairs(full) do
-      if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
+    local done = { first == 1 and full[1] or nil }
+    for i = 2, #full do
+      if call('XACK', stream, 'workers', full[i]) == 1 then done[#done + 1] = full[i] end
     end
     local k = keys.of(space)
     local counts = #done > 0 and call('EXISTS', k.slots, k.slow, k.adjusted) > 0
