@@ -47,9 +47,6 @@ pub struct HeartbeatLoop {
     wake_up: WakeUp,
     /// The log says that Redis refuses the heartbeat.
     refused: bool,
-    /// When it began. Only a daemon that has told since then that it is alive can come before this one: what was killed before that
-    /// counts for alive for a while.
-    began: std::time::Instant,
     /// The daemons that are alive in each partition, by its number; nothing where this one is alone.
     peers: BTreeMap<u8, Vec<Peer>>,
 }
@@ -58,8 +55,7 @@ impl HeartbeatLoop {
     /// A heartbeat over one connection. `tracking`: Redis reports changed queues on it.
     pub fn new(partitions: Partitions, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
-        let began = std::time::Instant::now();
-        Self { partitions, identity, progress, wake_up, refused: false, began, peers: BTreeMap::new() }
+        Self { partitions, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
     }
 
     /// Send a heartbeat at once, when partitions begin to be served, and then every five seconds. Withdraw it when stopped.
@@ -129,7 +125,7 @@ impl HeartbeatLoop {
             peers.retain(|peer| !peer.shows_presence || present.contains(&peer.id));
             if peers.len() < before {
                 debug!(partition = number, "a daemon is gone");
-                let (before, last_heartbeat) = rank(*number, &self.identity.id, peers, self.began);
+                let (before, last_heartbeat) = rank(*number, &self.identity.id, peers);
                 self.progress.set_alive(*number, Alive { before, last_heartbeat, ..self.progress.alive(*number) });
             }
         }
@@ -179,7 +175,7 @@ impl HeartbeatLoop {
         let heartbeat = Heartbeat { shows_presence, ..heartbeat.clone() };
         let mut alive = store.send_heartbeat(&self.identity.id, &heartbeat).await?;
         let peers = if alive.daemons > 1 { store.peers().await? } else { Vec::new() };
-        (alive.before, alive.last_heartbeat) = rank(store.keys().number(), &self.identity.id, &peers, self.began);
+        (alive.before, alive.last_heartbeat) = rank(store.keys().number(), &self.identity.id, &peers);
         Ok((alive, peers))
     }
 }

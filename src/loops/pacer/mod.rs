@@ -10,6 +10,7 @@ mod standby;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -43,7 +44,7 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, wake_queue: Arc<WakeQueue>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let drainer = Drainer::new(store, wake_queue, progress);
-        Ok(Self { drainer, standby: Standby::default(), timer: Timer::new()? })
+        Ok(Self { drainer, standby: Standby::new(Instant::now()), timer: Timer::new()? })
     }
 
     /// Drain until stopped; the calls in hand are finished.

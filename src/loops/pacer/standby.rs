@@ -26,8 +26,11 @@ const STALLED_EVERY: Duration = Duration::from_millis(250);
 const STALLED_MOST: usize = 500;
 
 /// Whether a daemon is the standby of a partition, or has taken over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Standby {
+    /// When this daemon began. It leaves the work to those that have told since then that they are alive: one that was killed before
+    /// counts for alive for a while.
+    began: Instant,
     /// Other daemons come first.
     follows: bool,
     /// Looks in a row that found late jobs.
@@ -44,6 +47,19 @@ pub(super) struct Standby {
 }
 
 impl Standby {
+    pub(super) fn new(began: Instant) -> Self {
+        Self {
+            began,
+            follows: false,
+            late: 0,
+            took_over_at: None,
+            reported: HashSet::new(),
+            has_dropped: false,
+            stalled: StalledBuckets::default(),
+            stalled_at: None,
+        }
+    }
+
     /// One look: let out what is due, and now and then the jobs of stalled buckets. Late jobs twice running, or jobs of stalled buckets,
     /// say that nobody serves the partition: this daemon takes over.
     pub(super) async fn look(&mut self, calls: &mut Drainer) -> Result<(), StoreError> {
@@ -115,7 +131,8 @@ impl Standby {
     }
 
     fn called_at(&mut self, now: Instant, latest: Duration, alive: Alive) {
-        self.follows = alive.before > 0;
+        self.follows =
+            alive.before > 0 && alive.last_heartbeat.is_some_and(|last_heartbeat| last_heartbeat > self.began);
         if !self.follows {
             (self.late, self.took_over_at) = (0, None);
             return;
@@ -213,7 +230,10 @@ mod tests {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let one_before = Alive { daemons: 2, before: 1, rejections: 0, last_heartbeat: Some(start) };
-        let mut standby = Standby::default();
+        let mut begins_later = Standby::new(start);
+        begins_later.called_at(start, Duration::ZERO, one_before);
+        assert!(!begins_later.is_standby(), "that one may have been killed before");
+        let mut standby = Standby::new(start.checked_sub(LATE_FROM).expect("the machine runs for longer"));
         let mut look = |ms, late_ms, alive| {
             standby.called_at(after(ms), Duration::from_millis(late_ms), alive);
             standby.is_standby()
