@@ -47,7 +47,7 @@ pub struct HeartbeatLoop {
     wake_up: WakeUp,
     /// The log says that Redis refuses the heartbeat.
     refused: bool,
-    /// The daemons that are alive in each partition, by its number; nothing where this one is alone.
+    /// The daemons that are alive in each partition, by its number. Only where there are several partitions.
     peers: BTreeMap<u8, Vec<Peer>>,
 }
 
@@ -167,14 +167,16 @@ impl HeartbeatLoop {
         Ok(())
     }
 
-    /// Send one heartbeat in a partition. Replies how many daemons are alive there and how many of them rank before this one, and the
-    /// names of all where there are others.
+    /// Send one heartbeat in a partition. Replies how many daemons are alive there. Where there are several partitions, replies their
+    /// names too, and how many of them rank before this daemon.
     async fn send_to(&self, store: &mut Store, heartbeat: &Heartbeat) -> Result<(Alive, Vec<Peer>), StoreError> {
-        let is_shared = !store.keys().is_single();
-        let shows_presence = is_shared && store.show_presence(self.partitions.layout(), &self.identity.id).await?;
+        if store.keys().is_single() {
+            return Ok((store.send_heartbeat(&self.identity.id, heartbeat).await?, Vec::new()));
+        }
+        let shows_presence = store.show_presence(self.partitions.layout(), &self.identity.id).await?;
         let heartbeat = Heartbeat { shows_presence, ..heartbeat.clone() };
         let mut alive = store.send_heartbeat(&self.identity.id, &heartbeat).await?;
-        let peers = if alive.daemons > 1 { store.peers().await? } else { Vec::new() };
+        let peers = store.peers().await?;
         (alive.before, alive.last_heartbeat) = rank(store.keys().number(), &self.identity.id, &peers);
         Ok((alive, peers))
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::schedule::{RETRY_DELAY, Role, STANDBY_DELAY, Schedule};
+use super::schedule::{RETRY_DELAY, Role, Schedule};
 use crate::loops::notes::Notes;
 use crate::loops::progress::{Progress, Steps};
 use crate::store::heartbeat::Alive;
@@ -92,17 +92,6 @@ impl Drainer {
         self.wake_queue.complete(woken, 0);
         self.schedule.retry_later(Instant::now());
         self.steps.retries_after(RETRY_DELAY);
-    }
-
-    /// Something may happen earlier than the last reply said.
-    pub(super) fn woken(&mut self) {
-        let delay = if self.is_standby() { STANDBY_DELAY } else { Duration::ZERO };
-        self.schedule.call_by(Instant::now() + delay);
-    }
-
-    /// Call again by then.
-    pub(super) fn call_by(&mut self, at: Instant) {
-        self.schedule.call_by(at);
     }
 
     /// How long to sleep unless woken: until a bucket is due or names are to be looked at.

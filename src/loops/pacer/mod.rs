@@ -1,16 +1,16 @@
 //! The pacer: asks Redis what is due, sleeps for as long as the reply says, and looks at once at queues that changed.
 //!
 //! Each partition has one. A pacer calls until nothing more is due, and sleeps until something is. Where another daemon serves the
-//! partition the pacer calls a little later than that one, and finds nothing (`standby`). `drainer` makes the calls, `schedule` says
-//! when the next one is made.
+//! partition the pacer follows closely behind (`leadership`), or only looks now and then (`standby`). `drainer` makes the calls,
+//! `schedule` says when the next one is made.
 
 mod drainer;
+mod leadership;
 mod schedule;
 mod standby;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -23,7 +23,7 @@ use crate::store::{Store, StoreError};
 use crate::system::timer::Timer;
 
 use drainer::{Called, Drainer};
-use standby::Standby;
+use leadership::Leadership;
 
 /// How many calls are under way while more is due: Redis has the next one before the reply to the last is read.
 const CALLS: usize = 2;
@@ -32,7 +32,7 @@ const CALLS: usize = 2;
 pub struct Pacer {
     drainer: Drainer,
     /// Whether this daemon serves the partition, or leaves it to another one.
-    standby: Standby,
+    leadership: Leadership,
     timer: Timer,
 }
 
@@ -43,8 +43,8 @@ impl Pacer {
     ///
     /// When the kernel gives no timer.
     pub fn new(store: Store, wake_queue: Arc<WakeQueue>, progress: Arc<Progress>) -> std::io::Result<Self> {
-        let drainer = Drainer::new(store, wake_queue, progress);
-        Ok(Self { drainer, standby: Standby::new(Instant::now()), timer: Timer::new()? })
+        let (timer, leadership) = (Timer::new()?, Leadership::of(store.keys()));
+        Ok(Self { drainer: Drainer::new(store, wake_queue, progress), leadership, timer })
     }
 
     /// Drain until stopped; the calls in hand are finished.
@@ -54,8 +54,10 @@ impl Pacer {
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
-            if self.standby.is_standby() {
-                match self.standby.look(&mut self.drainer).await {
+            if let Leadership::Shared(standby) = &mut self.leadership
+                && standby.is_standby()
+            {
+                match standby.look(&mut self.drainer).await {
                     Err(why) if why.is_retryable() => self.drainer.retry_later(&[]),
                     looked => looked?,
                 }
@@ -78,8 +80,8 @@ impl Pacer {
                 Err(why) if why.is_retryable() => self.drainer.retry_later(&woken),
                 drained => {
                     let drained = drained?;
-                    self.standby.called(drained.latest, self.drainer.alive());
-                    self.drainer.take_in(&woken, &drained, self.standby.role());
+                    self.leadership.called(&drained, self.drainer.alive());
+                    self.drainer.take_in(&woken, &drained, self.leadership.role());
                 }
             }
             while self.drainer.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
@@ -94,10 +96,10 @@ impl Pacer {
     }
 
     /// Sleep until the next call is to be made. Breaks when stopped.
-    async fn sleep(&mut self, stop: &CancellationToken) -> ControlFlow<()> {
-        let wake_queue = Arc::clone(&self.drainer.wake_queue);
+    async fn sleep(&self, stop: &CancellationToken) -> ControlFlow<()> {
+        let (wake_queue, listens) = (&self.drainer.wake_queue, !self.drainer.is_standby());
         loop {
-            // Read before the nap, so that a name added in between wakes this task.
+            // Read before the nap, so that a name added in between wakes this task. A standby ignores names.
             let waiting = wake_queue.waiting() > 0;
             let nap = self.drainer.nap();
             if stop.is_cancelled() {
@@ -109,8 +111,8 @@ impl Pacer {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return ControlFlow::Break(()),
-                () = wake_queue.wake_pacer.notified() => self.drainer.woken(),
-                () = wake_queue.queues.notified(), if !waiting => {}
+                () = wake_queue.wake_pacer.notified(), if listens => return ControlFlow::Continue(()),
+                () = wake_queue.queues.notified(), if listens && !waiting => {}
                 () = self.timer.sleep(nap) => {}
             }
         }

@@ -19,8 +19,11 @@ const RECORD_LATER: Duration = Duration::from_secs(1);
 const FEWEST_NAMES: usize = 100;
 pub(super) const MOST_NAMES: usize = 500;
 
-/// How much later than a leader a standby calls: after something is due, or a queue or the wake key changed.
-pub(super) const STANDBY_DELAY: Duration = Duration::from_millis(25);
+/// How much later than due a follower calls, and how long it keeps the names of changed queues.
+const FOLLOWER_DELAY: Duration = Duration::from_millis(5);
+
+/// How often a standby looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The role of a daemon in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,43 +31,20 @@ pub(super) enum Role {
     /// The daemon calls as soon as something is due or a queue changed.
     Leader,
     /// The daemon calls a little later than the leader, and finds that nothing is left to do.
+    Follower,
+    /// The daemon only looks now and then whether the leader does the work.
     Standby,
 }
 
-/// How often the calls of a leader take names along: `NAMES_BURST` at once, then one in `NAMES_EVERY`. A call that the names fill does
-/// not wait. So a queue is looked at as soon as it is reported, and under load one call stands for many.
-const NAMES_EVERY: Duration = Duration::from_micros(500);
-const NAMES_BURST: u32 = 8;
-
-/// Under load jobs are let out together: every call costs Redis as much as some jobs do. So many a second are load, and it is over below
-/// the second figure; so long is waited after a call that let out all that was due. It is no gap in the pace: due times are exact.
-const LOAD_FROM: f64 = 15_000.0;
-const LOAD_UNTIL: f64 = 12_000.0;
-const LOADED_GAP: Duration = Duration::from_millis(1);
-
-/// How many jobs leave a second, measured over this long.
-#[derive(Debug)]
-struct Load {
-    since: Instant,
-    jobs: u64,
-    is_high: bool,
+/// How often calls take names along: `burst` at once, then one in `every`. A call that the names fill does not wait. So a queue is
+/// looked at as soon as it is reported, and under load one call stands for many.
+struct Pace {
+    every: Duration,
+    burst: u32,
 }
 
-impl Load {
-    const MEASURED: Duration = Duration::from_millis(50);
-
-    /// A call let out so many jobs. Replies whether so many leave that they go together.
-    fn is_high(&mut self, now: Instant, jobs: u64) -> bool {
-        self.jobs += jobs;
-        let passed = now.saturating_duration_since(self.since);
-        if passed >= Self::MEASURED {
-            let per_second = self.jobs as f64 / passed.as_secs_f64();
-            self.is_high = per_second >= if self.is_high { LOAD_UNTIL } else { LOAD_FROM };
-            (self.since, self.jobs) = (now, 0);
-        }
-        self.is_high
-    }
-}
+const LEADER_PACE: Pace = Pace { every: Duration::from_micros(500), burst: 8 };
+const FOLLOWER_PACE: Pace = Pace { every: FOLLOWER_DELAY, burst: 1 };
 
 /// The next call of one pacer.
 #[derive(Debug)]
@@ -72,14 +52,11 @@ pub(super) struct Schedule {
     pub(super) role: Role,
     /// When the next bucket is due, as the last reply says.
     due: Instant,
-    /// No call before that: the partition was on the move, or had no record, or many jobs leave.
+    /// No call before that: the partition was on the move, or had no record.
     not_before: Instant,
     /// How long to wait for a record when the next call finds none.
     record_in: Duration,
-    /// When the last call came back.
-    called: Instant,
-    load: Load,
-    /// When the calls that took names along so far will have been paid for, one `NAMES_EVERY` each.
+    /// When the calls that took names along so far will have been paid for, one `every` each.
     paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
     /// no more than the last one looked at, where it had no room for all.
@@ -96,27 +73,24 @@ impl Schedule {
             due: now,
             not_before: now,
             record_in: RECORD_SOON,
-            called: now,
-            load: Load { since: now, jobs: 0, is_high: false },
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
         }
     }
 
+    fn pace(&self) -> Pace {
+        if self.role == Role::Follower { FOLLOWER_PACE } else { LEADER_PACE }
+    }
+
     /// How many names fill a call. When so many wait, the call is made at once.
     pub(super) fn enough_names(&self) -> usize {
-        self.names
+        if self.role == Role::Follower { MOST_NAMES } else { self.names }
     }
 
     /// A call takes names along.
     pub(super) fn took_names(&mut self, now: Instant) {
-        self.paid = self.paid.max(now) + NAMES_EVERY;
-    }
-
-    /// Something may be due by then, whatever the last reply said.
-    pub(super) fn call_by(&mut self, at: Instant) {
-        self.due = self.due.min(at);
+        self.paid = self.paid.max(now) + self.pace().every;
     }
 
     /// The partition cannot answer yet.
@@ -139,13 +113,10 @@ impl Schedule {
         } else {
             self.record_in = RECORD_SOON;
         }
-        let is_high = self.load.is_high(now, drained.dispatched);
-        if is_high && drained.wait != Some(Duration::ZERO) && !self.left_over {
-            self.not_before = self.not_before.max(now + LOADED_GAP);
-        }
-        self.called = now;
-        if self.role == Role::Standby && drained.wait != Some(Duration::ZERO) {
-            self.due += STANDBY_DELAY;
+        match self.role {
+            Role::Follower if drained.wait != Some(Duration::ZERO) => self.due += FOLLOWER_DELAY,
+            Role::Standby => self.due = now + LOOK_EVERY,
+            Role::Leader | Role::Follower => {}
         }
     }
 
@@ -157,12 +128,14 @@ impl Schedule {
 
     /// When the names that wait may go with a call; none where none waits.
     fn names_at(&self, now: Instant, waiting: usize) -> Option<Instant> {
-        match self.role {
-            _ if waiting == 0 => None,
-            Role::Standby => Some(self.called + STANDBY_DELAY),
-            Role::Leader if waiting >= self.names || self.left_over => Some(now),
-            Role::Leader => Some(self.paid.checked_sub(NAMES_EVERY * (NAMES_BURST - 1)).unwrap_or(self.paid)),
+        if waiting == 0 || self.role == Role::Standby {
+            return None;
         }
+        if waiting >= self.enough_names() || self.left_over {
+            return Some(now);
+        }
+        let pace = self.pace();
+        Some(self.paid.checked_sub(pace.every * (pace.burst - 1)).unwrap_or(self.paid))
     }
 }
 
@@ -184,31 +157,17 @@ mod tests {
             schedule.nap(now, waiting)
         };
         assert_eq!(nap(Role::Leader, Some(second), 0), second);
-        assert_eq!(nap(Role::Leader, Some(second), 1), Duration::ZERO, "a name waits");
-        assert_eq!(nap(Role::Leader, None, 0), LONGEST_NAP);
-        assert_eq!(nap(Role::Standby, Some(second), 0), second + STANDBY_DELAY);
-        assert_eq!(nap(Role::Standby, Some(second), 1), STANDBY_DELAY, "a name waits: something may be due soon");
-        assert_eq!(nap(Role::Standby, None, 0), LONGEST_NAP + STANDBY_DELAY);
-        for role in [Role::Leader, Role::Standby] {
-            assert_eq!(nap(role, Some(Duration::ZERO), 0), Duration::ZERO, "more is due");
+        assert_eq!(nap(Role::Follower, Some(second), 0), second + FOLLOWER_DELAY);
+        assert_eq!(nap(Role::Standby, Some(second), 0), LOOK_EVERY);
+        for role in [Role::Leader, Role::Follower] {
+            assert_eq!(nap(role, Some(Duration::ZERO), 0), Duration::ZERO);
+            assert_eq!(
+                nap(role, None, 0),
+                LONGEST_NAP + if role == Role::Follower { FOLLOWER_DELAY } else { Duration::ZERO }
+            );
+            assert_eq!(nap(role, Some(second), 1), Duration::ZERO, "a name waits");
         }
-    }
-
-    #[test]
-    fn under_load_a_call_that_let_out_all_that_was_due_is_followed_by_a_gap() {
-        let (start, soon) = (Instant::now(), Some(Duration::from_micros(50)));
-        let mut schedule = Schedule::new(start);
-        let mut nap = |ms, dispatched, wait| {
-            let now = start + Duration::from_millis(ms);
-            schedule.called(now, 0, &Drained { dispatched, ..drained(wait, 0) });
-            schedule.nap(now, 0)
-        };
-        assert_eq!(nap(10, 700, soon), Duration::from_micros(50), "it is measured over a while");
-        assert_eq!(nap(50, 100, soon), LOADED_GAP, "16,000 a second");
-        assert_eq!(nap(51, 100, Some(Duration::ZERO)), Duration::ZERO, "more is due: at once");
-        assert_eq!(nap(100, 600, soon), LOADED_GAP, "13,000 a second");
-        assert_eq!(nap(150, 500, soon), Duration::from_micros(50), "10,000 a second");
-        assert_eq!(nap(1_000, 500, Some(Duration::from_secs(1))), Duration::from_secs(1));
+        assert_eq!(nap(Role::Standby, Some(second), 1), LOOK_EVERY, "names change nothing for a standby");
     }
 
     #[test]
@@ -216,7 +175,7 @@ mod tests {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
         schedule.called(now, 0, &drained(None, 0));
-        for _ in 0..NAMES_BURST {
+        for _ in 0..LEADER_PACE.burst {
             assert_eq!(schedule.nap(now, 1), Duration::ZERO);
             schedule.took_names(now);
         }

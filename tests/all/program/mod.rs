@@ -43,7 +43,6 @@ mod reload;
 mod simulate;
 mod slots;
 mod slow;
-mod standby;
 mod status;
 mod stop;
 mod submit;

@@ -18,7 +18,6 @@
 -- forgot_us when cooled nodes were last forgotten                        state
 -- has_adopted  held buckets of versions before 20 have been moved        state
 -- held_next  the held route with which the next call goes on             dispatch/drain
--- turned_us when buckets that are held for any route had turns           route/turns
 -- over_us   no constraint expires before this time                       limits/constraints
 -- entries   entries added to `rejected` since the stream was measured    queue/rejected
 -- view, old_view  the records overridden by what operators have set      context
@@ -85,7 +84,7 @@ do
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
         aged_us = 0,
         rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {},
-        turned_us = -huge, entries = 0,
+        entries = 0,
         passes = 0, delivered = {},
       }
       by_name[name], count = m, count + 1

@@ -1,4 +1,4 @@
--- needs: base, policy.record
+-- needs: base
 -- Turns: in which order the buckets that are held for a route let out a job each. The one whose last job left longest
 -- ago is first. What is remembered of them is part of the room of their route (route/room).
 
@@ -11,7 +11,7 @@ do
   -- begin: held buckets are to have turns now.
   function turns.begin(ctx, r)
     if ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then r.lefts, r.orders, r.left_count = nil, nil, 0 end
-    r.turned_us, ctx.memory.turned_us = ctx.now, ctx.now
+    r.turned_us = ctx.now
   end
 
   -- knows_turns: whether this room knows of buckets that had a turn since buckets are held, with no second without any.
@@ -31,24 +31,20 @@ do
     return max(left_us, min(s.due - s.p.interval_us, ctx.now)) - apart
   end
 
-  -- turn_of: the number of the last turn of a node that was held again and again, or 0.
-  local function turn_of(ctx, name)
-    local p = record.policy_of(ctx.rec, name)
-    local r = p and ctx.memory.rooms[p.route]
-    return knows_turns(ctx, r) and r.orders[name] or 0
-  end
-
   -- in_order: put the due nodes of a call, node and due by turns, that have one due in the order of their last turns,
   -- first those that had none. By their names, the first one would always get what its route takes besides the turns.
   function turns.in_order(ctx, due)
-    if ctx.now - ctx.memory.turned_us > ANEW_US or ctx.now < ctx.memory.turned_us then return end
-    for i = 3, #due, 2 do -- an insertion sort: most are in order
-      local one, at, to = due[i], due[i + 1], i
-      local turn = due[i - 1] == at and turn_of(ctx, one)
-      while turn and to > 1 and due[to - 1] == at and turn_of(ctx, due[to - 2]) > turn do
-        due[to], to = due[to - 2], to - 2
+    for _, r in pairs(ctx.memory.rooms) do
+      if knows_turns(ctx, r) then
+        for i = 3, #due, 2 do -- an insertion sort: most are in order
+          local one, at, turn = due[i], due[i + 1], r.orders[due[i]] or 0
+          local to = i
+          while to > 1 and due[to - 1] == at and (r.orders[due[to - 2]] or 0) > turn do
+            due[to], to = due[to - 2], to - 2
+          end
+          due[to] = one
+        end
       end
-      due[to] = one
     end
   end
 
