@@ -20,7 +20,7 @@ use crate::system::processes::{host, unique_name};
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// How often this daemon looks, between two heartbeats, whether the other daemons are still connected: a daemon that was killed is
-/// not, at once. Only where daemons share partitions.
+/// not, at once. Only where there are other daemons.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// The name of a daemon, from its start to its end, whatever happens to its connections.
@@ -47,7 +47,7 @@ pub struct HeartbeatLoop {
     wake_up: WakeUp,
     /// The log says that Redis refuses the heartbeat.
     refused: bool,
-    /// The daemons that are alive in each partition, by its number. Only where there are several partitions.
+    /// The daemons that are alive in each partition, by its number; nothing where this one is alone.
     peers: BTreeMap<u8, Vec<Peer>>,
 }
 
@@ -167,16 +167,14 @@ impl HeartbeatLoop {
         Ok(())
     }
 
-    /// Send one heartbeat in a partition. Replies how many daemons are alive there. Where there are several partitions, replies their
-    /// names too, and how many of them rank before this daemon.
+    /// Send one heartbeat in a partition. Replies how many daemons are alive there and how many of them rank before this one, and the
+    /// names of all where there are others.
     async fn send_to(&self, store: &mut Store, heartbeat: &Heartbeat) -> Result<(Alive, Vec<Peer>), StoreError> {
-        if store.keys().is_single() {
-            return Ok((store.send_heartbeat(&self.identity.id, heartbeat).await?, Vec::new()));
-        }
-        let shows_presence = store.show_presence(self.partitions.layout(), &self.identity.id).await?;
+        let is_shared = !store.keys().is_single() || self.progress.alive(store.keys().number()).daemons > 1;
+        let shows_presence = is_shared && store.show_presence(self.partitions.layout(), &self.identity.id).await?;
         let heartbeat = Heartbeat { shows_presence, ..heartbeat.clone() };
         let mut alive = store.send_heartbeat(&self.identity.id, &heartbeat).await?;
-        let peers = store.peers().await?;
+        let peers = if alive.daemons > 1 { store.peers().await? } else { Vec::new() };
         (alive.before, alive.last_heartbeat) = rank(store.keys().number(), &self.identity.id, &peers);
         Ok((alive, peers))
     }

@@ -23,6 +23,8 @@ pub struct Progress {
     /// Grows whenever partitions begin to be served. Their server may have been made ready after the others, so they may lack settings and
     /// heartbeats.
     pub partitions_begun: watch::Sender<u64>,
+    /// Grows whenever other daemons than before come before this one in a partition.
+    pub ranks_changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -187,7 +189,10 @@ impl Progress {
 
     /// A heartbeat was answered which daemons serve a partition.
     pub fn set_alive(&self, number: u8, alive: Alive) {
-        self.inner().alive.insert(number, alive);
+        let before = self.inner().alive.insert(number, alive).unwrap_or_default();
+        if before.before != alive.before {
+            self.ranks_changed.send_modify(|times| *times += 1);
+        }
     }
 
     /// Which daemons serve a partition, by the last heartbeat.

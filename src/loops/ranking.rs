@@ -1,4 +1,4 @@
-//! Which daemon serves which partition, where a system has several. The ranking is a preference, of which nothing is stored: any daemon
+//! Which daemon serves which partition, where there are several daemons. The ranking is a preference, of which nothing is stored: any daemon
 //! may serve any partition at any time. Each daemon ranks those that are alive, for each partition, by a hash of both names (rendezvous
 //! hashing: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous", 1996). So all come to the same order without a word,
 //! and when a daemon joins or leaves only its own partitions move.

@@ -1,4 +1,4 @@
-//! The walk: it goes over all buckets, for the ranking that `dripd status` shows. The oldest daemon walks for all, on a connection of
+//! The walk: it goes over all buckets, for the ranking that `dripd status` shows. One daemon walks for all, on a connection of
 //! its own, a page at a time. After a page it leaves Redis to others for forty-nine times as long: the walk takes a fiftieth of the time.
 
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Walk {
         }
     }
 
-    /// Whether this is the oldest daemon alive.
+    /// Whether this daemon comes before all others (`loops/ranking`).
     fn is_leader(&self) -> bool {
         let alive = self.progress.alive(AUTHORITY);
         alive.daemons > 0 && alive.before == 0

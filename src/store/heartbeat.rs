@@ -50,12 +50,11 @@ pub struct Heartbeat {
 pub struct Alive {
     /// How many there are.
     pub daemons: usize,
-    /// How many of them come before this one: those that were started before it; where there are several partitions, those that a hash
-    /// puts before it.
+    /// How many of them come before this one (`loops/ranking`).
     pub before: usize,
     /// Another number than before when something was rejected since.
     pub rejections: u64,
-    /// When the last of those that come before this one told that it is alive; only where there are several partitions.
+    /// When the last of those that come before this one told that it is alive.
     pub last_heartbeat: Option<Instant>,
 }
 

@@ -260,8 +260,13 @@ impl WakeQueue {
         match self.names().add(bucket.as_str()) {
             Added::News => self.queues.notify_one(),
             Added::Known => {}
-            Added::Full => self.lost.send_modify(|times| *times += 1),
+            Added::Full => self.names_lost(),
         }
+    }
+
+    /// Names were lost: every queue must be looked at.
+    pub fn names_lost(&self) {
+        self.lost.send_modify(|times| *times += 1);
     }
 
     /// Wait until a scan may add more names.

@@ -94,6 +94,16 @@ impl Drainer {
         self.steps.retries_after(RETRY_DELAY);
     }
 
+    /// Something may be due now that the last reply did not know of.
+    pub(super) fn may_be_due(&mut self) {
+        self.schedule.may_be_due(Instant::now());
+    }
+
+    /// Call again by then.
+    pub(super) fn call_by(&mut self, at: Instant) {
+        self.schedule.call_by(at);
+    }
+
     /// How long to sleep unless woken: until a bucket is due or names are to be looked at.
     pub(super) fn nap(&self) -> Duration {
         self.schedule.nap(Instant::now(), self.wake_queue.waiting())

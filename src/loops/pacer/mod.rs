@@ -1,20 +1,21 @@
 //! The pacer: asks Redis what is due, sleeps for as long as the reply says, and looks at once at queues that changed.
 //!
 //! Each partition has one. A pacer calls until nothing more is due, and sleeps until something is. Where another daemon serves the
-//! partition the pacer follows closely behind (`leadership`), or only looks now and then (`standby`). `drainer` makes the calls,
-//! `schedule` says when the next one is made.
+//! partition the pacer calls a little later than that one, and finds nothing (`standby`). `drainer` makes the calls, `schedule` says
+//! when the next one is made.
 
 mod drainer;
-mod leadership;
 mod schedule;
 mod standby;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::loops::progress::Progress;
@@ -23,7 +24,7 @@ use crate::store::{Store, StoreError};
 use crate::system::timer::Timer;
 
 use drainer::{Called, Drainer};
-use leadership::Leadership;
+use standby::Standby;
 
 /// How many calls are under way while more is due: Redis has the next one before the reply to the last is read.
 const CALLS: usize = 2;
@@ -32,7 +33,9 @@ const CALLS: usize = 2;
 pub struct Pacer {
     drainer: Drainer,
     /// Whether this daemon serves the partition, or leaves it to another one.
-    leadership: Leadership,
+    standby: Standby,
+    /// Tells when daemons came or went.
+    ranked: watch::Receiver<u64>,
     timer: Timer,
 }
 
@@ -43,8 +46,9 @@ impl Pacer {
     ///
     /// When the kernel gives no timer.
     pub fn new(store: Store, wake_queue: Arc<WakeQueue>, progress: Arc<Progress>) -> std::io::Result<Self> {
-        let (timer, leadership) = (Timer::new()?, Leadership::of(store.keys()));
-        Ok(Self { drainer: Drainer::new(store, wake_queue, progress), leadership, timer })
+        let ranked = progress.ranks_changed.subscribe();
+        let drainer = Drainer::new(store, wake_queue, progress);
+        Ok(Self { drainer, standby: Standby::new(Instant::now()), ranked, timer: Timer::new()? })
     }
 
     /// Drain until stopped; the calls in hand are finished.
@@ -54,10 +58,8 @@ impl Pacer {
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
-            if let Leadership::Shared(standby) = &mut self.leadership
-                && standby.is_standby()
-            {
-                match standby.look(&mut self.drainer).await {
+            if self.standby.is_standby() {
+                match self.standby.look(&mut self.drainer).await {
                     Err(why) if why.is_retryable() => self.drainer.retry_later(&[]),
                     looked => looked?,
                 }
@@ -80,8 +82,8 @@ impl Pacer {
                 Err(why) if why.is_retryable() => self.drainer.retry_later(&woken),
                 drained => {
                     let drained = drained?;
-                    self.leadership.called(&drained, self.drainer.alive());
-                    self.drainer.take_in(&woken, &drained, self.leadership.role());
+                    self.standby.called(drained.latest, self.drainer.alive());
+                    self.drainer.take_in(&woken, &drained, self.standby.role());
                 }
             }
             while self.drainer.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
@@ -96,11 +98,14 @@ impl Pacer {
     }
 
     /// Sleep until the next call is to be made. Breaks when stopped.
-    async fn sleep(&self, stop: &CancellationToken) -> ControlFlow<()> {
-        let (wake_queue, listens) = (&self.drainer.wake_queue, !self.drainer.is_standby());
+    async fn sleep(&mut self, stop: &CancellationToken) -> ControlFlow<()> {
+        let wake_queue = Arc::clone(&self.drainer.wake_queue);
         loop {
-            // Read before the nap, so that a name added in between wakes this task. A standby ignores names.
+            // Read before the nap, so that a name added in between wakes this task.
             let waiting = wake_queue.waiting() > 0;
+            if waiting && self.drainer.is_standby() {
+                self.drainer.may_be_due();
+            }
             let nap = self.drainer.nap();
             if stop.is_cancelled() {
                 return ControlFlow::Break(());
@@ -111,8 +116,9 @@ impl Pacer {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return ControlFlow::Break(()),
-                () = wake_queue.wake_pacer.notified(), if listens => return ControlFlow::Continue(()),
-                () = wake_queue.queues.notified(), if listens && !waiting => {}
+                () = wake_queue.wake_pacer.notified() => self.drainer.may_be_due(),
+                () = wake_queue.queues.notified(), if !waiting => {}
+                _ = self.ranked.changed() => return ControlFlow::Continue(()), // `progress` has the other end
                 () = self.timer.sleep(nap) => {}
             }
         }

@@ -19,11 +19,8 @@ const RECORD_LATER: Duration = Duration::from_secs(1);
 const FEWEST_NAMES: usize = 100;
 pub(super) const MOST_NAMES: usize = 500;
 
-/// How much later than due a follower calls, and how long it keeps the names of changed queues.
-const FOLLOWER_DELAY: Duration = Duration::from_millis(5);
-
-/// How often a standby looks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How much later than a leader a standby calls: after something is due, or a queue or the wake key changed.
+pub(super) const STANDBY_DELAY: Duration = Duration::from_millis(25);
 
 /// The role of a daemon in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,20 +28,13 @@ pub(super) enum Role {
     /// The daemon calls as soon as something is due or a queue changed.
     Leader,
     /// The daemon calls a little later than the leader, and finds that nothing is left to do.
-    Follower,
-    /// The daemon only looks now and then whether the leader does the work.
     Standby,
 }
 
-/// How often calls take names along: `burst` at once, then one in `every`. A call that the names fill does not wait. So a queue is
-/// looked at as soon as it is reported, and under load one call stands for many.
-struct Pace {
-    every: Duration,
-    burst: u32,
-}
-
-const LEADER_PACE: Pace = Pace { every: Duration::from_micros(500), burst: 8 };
-const FOLLOWER_PACE: Pace = Pace { every: FOLLOWER_DELAY, burst: 1 };
+/// How often the calls of a leader take names along: `NAMES_BURST` at once, then one in `NAMES_EVERY`. A call that the names fill does
+/// not wait. So a queue is looked at as soon as it is reported, and under load one call stands for many.
+const NAMES_EVERY: Duration = Duration::from_micros(500);
+const NAMES_BURST: u32 = 8;
 
 /// The next call of one pacer.
 #[derive(Debug)]
@@ -56,7 +46,7 @@ pub(super) struct Schedule {
     not_before: Instant,
     /// How long to wait for a record when the next call finds none.
     record_in: Duration,
-    /// When the calls that took names along so far will have been paid for, one `every` each.
+    /// When the calls that took names along so far will have been paid for, one `NAMES_EVERY` each.
     paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
     /// no more than the last one looked at, where it had no room for all.
@@ -79,18 +69,24 @@ impl Schedule {
         }
     }
 
-    fn pace(&self) -> Pace {
-        if self.role == Role::Follower { FOLLOWER_PACE } else { LEADER_PACE }
-    }
-
     /// How many names fill a call. When so many wait, the call is made at once.
     pub(super) fn enough_names(&self) -> usize {
-        if self.role == Role::Follower { MOST_NAMES } else { self.names }
+        self.names
     }
 
     /// A call takes names along.
     pub(super) fn took_names(&mut self, now: Instant) {
-        self.paid = self.paid.max(now) + self.pace().every;
+        self.paid = self.paid.max(now) + NAMES_EVERY;
+    }
+
+    /// Something may be due now that the last reply did not know of.
+    pub(super) fn may_be_due(&mut self, now: Instant) {
+        self.call_by(if self.role == Role::Standby { now + STANDBY_DELAY } else { now });
+    }
+
+    /// Call by then, whatever the last reply said.
+    pub(super) fn call_by(&mut self, at: Instant) {
+        self.due = self.due.min(at);
     }
 
     /// The partition cannot answer yet.
@@ -113,10 +109,8 @@ impl Schedule {
         } else {
             self.record_in = RECORD_SOON;
         }
-        match self.role {
-            Role::Follower if drained.wait != Some(Duration::ZERO) => self.due += FOLLOWER_DELAY,
-            Role::Standby => self.due = now + LOOK_EVERY,
-            Role::Leader | Role::Follower => {}
+        if self.role == Role::Standby && drained.wait != Some(Duration::ZERO) {
+            self.due += STANDBY_DELAY;
         }
     }
 
@@ -126,16 +120,15 @@ impl Schedule {
         at.max(self.not_before).saturating_duration_since(now)
     }
 
-    /// When the names that wait may go with a call; none where none waits.
+    /// When the names that wait may go with a call; none where none waits, or where this daemon takes none along.
     fn names_at(&self, now: Instant, waiting: usize) -> Option<Instant> {
         if waiting == 0 || self.role == Role::Standby {
             return None;
         }
-        if waiting >= self.enough_names() || self.left_over {
+        if waiting >= self.names || self.left_over {
             return Some(now);
         }
-        let pace = self.pace();
-        Some(self.paid.checked_sub(pace.every * (pace.burst - 1)).unwrap_or(self.paid))
+        Some(self.paid.checked_sub(NAMES_EVERY * (NAMES_BURST - 1)).unwrap_or(self.paid))
     }
 }
 
@@ -157,17 +150,28 @@ mod tests {
             schedule.nap(now, waiting)
         };
         assert_eq!(nap(Role::Leader, Some(second), 0), second);
-        assert_eq!(nap(Role::Follower, Some(second), 0), second + FOLLOWER_DELAY);
-        assert_eq!(nap(Role::Standby, Some(second), 0), LOOK_EVERY);
-        for role in [Role::Leader, Role::Follower] {
-            assert_eq!(nap(role, Some(Duration::ZERO), 0), Duration::ZERO);
-            assert_eq!(
-                nap(role, None, 0),
-                LONGEST_NAP + if role == Role::Follower { FOLLOWER_DELAY } else { Duration::ZERO }
-            );
-            assert_eq!(nap(role, Some(second), 1), Duration::ZERO, "a name waits");
+        assert_eq!(nap(Role::Leader, Some(second), 1), Duration::ZERO, "a name waits");
+        assert_eq!(nap(Role::Leader, None, 0), LONGEST_NAP);
+        assert_eq!(nap(Role::Standby, Some(second), 0), second + STANDBY_DELAY);
+        assert_eq!(nap(Role::Standby, Some(second), 1), second + STANDBY_DELAY, "it takes no names along");
+        assert_eq!(nap(Role::Standby, None, 0), LONGEST_NAP + STANDBY_DELAY);
+        for role in [Role::Leader, Role::Standby] {
+            assert_eq!(nap(role, Some(Duration::ZERO), 0), Duration::ZERO, "more is due");
         }
-        assert_eq!(nap(Role::Standby, Some(second), 1), LOOK_EVERY, "names change nothing for a standby");
+    }
+
+    #[test]
+    fn a_standby_calls_a_little_later_than_something_may_be_due_however_often_that_is_said() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut schedule = Schedule { role: Role::Standby, ..Schedule::new(start) };
+        schedule.called(start, 0, &drained(Some(second), 0));
+        for ms in [100, 110, 120] {
+            schedule.may_be_due(start + Duration::from_millis(ms));
+        }
+        assert_eq!(schedule.nap(start, 1), Duration::from_millis(100) + STANDBY_DELAY);
+        schedule.role = Role::Leader;
+        schedule.may_be_due(start);
+        assert_eq!(schedule.nap(start, 0), Duration::ZERO);
     }
 
     #[test]
@@ -175,7 +179,7 @@ mod tests {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
         schedule.called(now, 0, &drained(None, 0));
-        for _ in 0..LEADER_PACE.burst {
+        for _ in 0..NAMES_BURST {
             assert_eq!(schedule.nap(now, 1), Duration::ZERO);
             schedule.took_names(now);
         }

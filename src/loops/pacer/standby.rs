@@ -1,5 +1,7 @@
-//! Standing by: where a system has several partitions, the daemon that ranks first in a partition serves it, and the others are its
-//! standbys. A standby looks four times a second whether something is late, and serves too when the first daemon does not.
+//! Standing by: where several daemons serve a partition, the one that ranks first (`loops/ranking`) is its leader, and the others are its
+//! standbys. A standby calls a little later than the leader would, so that jobs of a leader that was killed leave that much late, and
+//! serves too when it finds late jobs twice running. The names of changed queues it keeps for a while: only a bucket that nobody looked
+//! at meanwhile says that nobody serves.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,64 +12,124 @@ use tracing::info;
 use super::drainer::Drainer;
 use super::schedule::{MOST_NAMES, Role};
 use crate::store::heartbeat::Alive;
+use crate::store::wake::WakeQueue;
 use crate::store::{Store, StoreError};
 
-/// The lateness from which on a job should have left before the look.
-const LATE_FROM: Duration = Duration::from_millis(100);
+/// The lateness from which on a job should have left before the look: nearly all of the delay of a standby.
+const LATE_FROM: Duration = Duration::from_millis(20);
 
 /// How many looks in a row must find late jobs to say that nobody serves.
 const LATE_LOOKS: u32 = 2;
 
+/// How often a standby looks for stalled buckets, while queues change; and at most at how many that changed since the last look. Where
+/// nobody serves, those are stalled too, or jobs are late: so under load some tell as much as all.
+const STALLED_EVERY: Duration = Duration::from_millis(250);
+const REPORTED_MOST: usize = 500;
+
 /// Whether a daemon is the standby of a partition, or has taken over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Standby {
+    /// When this daemon began. It leaves the work to those that have told since then that they are alive: one that was killed before
+    /// counts for alive for a while.
+    began: Instant,
     /// Other daemons come first.
     follows: bool,
     /// Looks in a row that found late jobs.
     late: u32,
     /// When this daemon began to serve because those that come first did not.
     took_over_at: Option<Instant>,
+    /// Buckets whose queues changed since the last look for stalled ones.
+    reported: HashSet<Arc<str>>,
     /// The buckets that may be stalled.
     stalled: StalledBuckets,
+    /// When the next look for stalled buckets is due, while there is something to look at.
+    stalled_at: Option<Instant>,
 }
 
 impl Standby {
-    /// One look: let out what is due, and then the jobs of stalled buckets. Late jobs twice running, or jobs of stalled buckets, say
-    /// that nobody serves the partition: this daemon takes over.
+    pub(super) fn new(began: Instant) -> Self {
+        Self {
+            began,
+            follows: false,
+            late: 0,
+            took_over_at: None,
+            reported: HashSet::new(),
+            stalled: StalledBuckets::default(),
+            stalled_at: None,
+        }
+    }
+
+    /// One look: let out what is due, and now and then the jobs of stalled buckets. Late jobs twice running, or jobs of stalled buckets,
+    /// say that nobody serves the partition: this daemon takes over.
     pub(super) async fn look(&mut self, calls: &mut Drainer) -> Result<(), StoreError> {
         let drained = calls.call_alone().await?;
         self.called(drained.latest, calls.alive());
         calls.take_in(&[], &drained, self.role());
-        let neglected = self.drain_stalled(calls).await?;
+        self.keep_names(&calls.wake_queue);
+        let is_time = self.stalled_at().is_some_and(|at| at <= Instant::now());
+        let neglected = if is_time { self.drain_stalled(calls).await? } else { 0 };
         if neglected > 0 {
             self.take_over_at(Instant::now());
         }
         calls.set_role(self.role());
-        if !self.is_standby() {
-            if self.took_over_at.is_some() {
-                let partition = calls.number();
-                info!(partition, neglected, "jobs of a partition were late: serving it too");
+        if self.is_standby() {
+            if let Some(at) = self.stalled_at() {
+                calls.call_by(at);
             }
-            calls.wake_queue.complete(&self.stalled.take(), 0);
-            calls.wake_queue.ready.notify_one();
+            return Ok(());
         }
+        if self.took_over_at.is_some() {
+            let partition = calls.number();
+            info!(partition, neglected, "jobs of a partition were late: serving it too");
+        }
+        let kept = self.reported.drain().chain(std::mem::take(&mut self.stalled.seen).into_keys());
+        calls.wake_queue.complete(&kept.collect::<Vec<_>>(), 0);
+        // Of those that were dropped, for they had their turn, more may have been pushed than their capacity allows.
+        calls.wake_queue.names_lost();
+        calls.wake_queue.ready.notify_one();
         Ok(())
+    }
+
+    /// Keep the names that were reported, for the next look for stalled buckets.
+    fn keep_names(&mut self, wake_queue: &WakeQueue) {
+        let names = wake_queue.take(usize::MAX);
+        wake_queue.complete(&names, names.len());
+        for name in names {
+            // One that was seen must not count as left alone since.
+            if self.reported.len() < REPORTED_MOST || self.stalled.seen.contains_key(&name) {
+                self.reported.insert(name);
+            }
+        }
+    }
+
+    /// When the next look for stalled buckets is due; `None`: nothing changed since the last one.
+    fn stalled_at(&mut self) -> Option<Instant> {
+        if self.reported.is_empty() && self.stalled.seen.is_empty() {
+            self.stalled_at = None;
+        } else if self.stalled_at.is_none() {
+            self.stalled_at = Some(Instant::now() + STALLED_EVERY);
+        }
+        self.stalled_at
     }
 
     /// Drain the buckets that are stalled. Replies how many of them were only waiting for that.
     async fn drain_stalled(&mut self, calls: &mut Drainer) -> Result<usize, StoreError> {
-        let reported = calls.wake_queue.take(usize::MAX);
-        if !reported.is_empty() {
-            calls.wake_queue.dirty.notify_one();
-        }
-        let stalled = self.stalled.look(&mut calls.store, &reported).await;
-        calls.wake_queue.complete(&reported, if stalled.is_ok() { reported.len() } else { 0 });
+        let stalled = self.stalled.look(&mut calls.store, &self.reported).await?;
+        calls.wake_queue.dirty.notify_one();
+        // Until a call has looked at them: one may fail, or have no room for all.
+        (self.reported, self.stalled_at) = (stalled.iter().map(|(name, _)| Arc::clone(name)).collect(), None);
         let mut neglected = 0;
-        for names in stalled?.chunks(MOST_NAMES) {
-            let drained = calls.store.drain(names).await?;
+        for stalled in stalled.chunks(MOST_NAMES) {
+            let names: Vec<_> = stalled.iter().map(|(name, _)| Arc::clone(name)).collect();
+            let drained = calls.store.drain(&names).await?;
             calls.take_in(&[], &drained, self.role());
-            // A bucket that waits for a slot, or within a budget, has no turn afterwards either.
-            neglected += names.len() - calls.store.without_turn(names).await?.len();
+            let looked = &names[..drained.looked.min(names.len())];
+            for name in looked {
+                self.reported.remove(name);
+            }
+            // A bucket that is held, or waits within a budget, has no turn afterwards either, and as many jobs as before.
+            let after: HashMap<_, _> = without_turn(&mut calls.store, looked).await?.into_iter().collect();
+            neglected += stalled[..looked.len()].iter().filter(|(name, length)| after.get(name) < Some(length)).count();
         }
         Ok(neglected)
     }
@@ -78,7 +140,8 @@ impl Standby {
     }
 
     fn called_at(&mut self, now: Instant, latest: Duration, alive: Alive) {
-        self.follows = alive.before > 0;
+        self.follows =
+            alive.before > 0 && alive.last_heartbeat.is_some_and(|last_heartbeat| last_heartbeat > self.began);
         if !self.follows {
             (self.late, self.took_over_at) = (0, None);
             return;
@@ -133,23 +196,33 @@ const GROWTHS: u32 = 2;
 /// How many buckets one call asks for.
 const NAMES_PER_CALL: usize = 500;
 
+/// Those of some buckets that have jobs and no turn, each with the length of its queue.
+async fn without_turn(store: &mut Store, names: &[Arc<str>]) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+    let mut found = Vec::new();
+    for names in names.chunks(NAMES_PER_CALL) {
+        let left = store.without_turn(names).await?;
+        let lengths = store.lengths(&left).await?;
+        found.extend(left.into_iter().zip(lengths).filter(|(_, length)| *length > 0));
+    }
+    Ok(found)
+}
+
 impl StalledBuckets {
-    /// One look, with the names that were reported since the last one. Replies the buckets that are stalled.
-    async fn look(&mut self, store: &mut Store, reported: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
-        let touched: HashSet<&Arc<str>> = reported.iter().collect();
-        let untouched = self.seen.keys().filter(|name| !touched.contains(name)).cloned();
-        let names: Vec<Arc<str>> = untouched.chain(reported.iter().cloned()).collect();
-        let mut waiting = Vec::new();
-        for names in names.chunks(NAMES_PER_CALL) {
-            let left = store.without_turn(names).await?;
-            let lengths = store.lengths(&left).await?;
-            waiting.extend(left.into_iter().zip(lengths).filter(|(_, length)| *length > 0));
-        }
-        Ok(self.found(&touched, waiting))
+    /// One look, with the names that were reported since the last one. Replies the buckets that are stalled, each with the length of its
+    /// queue.
+    async fn look(
+        &mut self,
+        store: &mut Store,
+        touched: &HashSet<Arc<str>>,
+    ) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+        let untouched = self.seen.keys().filter(|name| !touched.contains(*name));
+        let names: Vec<Arc<str>> = untouched.chain(touched).cloned().collect();
+        let waiting = without_turn(store, &names).await?;
+        Ok(self.found(touched, waiting))
     }
 
     /// The buckets of a look that have jobs and no turn, each with the length of its queue.
-    fn found(&mut self, touched: &HashSet<&Arc<str>>, waiting: Vec<(Arc<str>, u64)>) -> Vec<Arc<str>> {
+    fn found(&mut self, touched: &HashSet<Arc<str>>, waiting: Vec<(Arc<str>, u64)>) -> Vec<(Arc<str>, u64)> {
         let before = std::mem::take(&mut self.seen);
         let mut stalled_buckets = Vec::new();
         for (name, length) in waiting {
@@ -159,17 +232,12 @@ impl StalledBuckets {
                 _ => 0,
             };
             if grew >= GROWTHS {
-                stalled_buckets.push(name);
+                stalled_buckets.push((name, length));
             } else {
                 self.seen.insert(name, Seen { length, grew });
             }
         }
         stalled_buckets
-    }
-
-    /// All names that are known, for whoever serves from now on.
-    fn take(&mut self) -> Vec<Arc<str>> {
-        std::mem::take(&mut self.seen).into_keys().collect()
     }
 }
 
@@ -182,15 +250,18 @@ mod tests {
         let start = Instant::now();
         let after = |ms| start + Duration::from_millis(ms);
         let one_before = Alive { daemons: 2, before: 1, rejections: 0, last_heartbeat: Some(start) };
-        let mut standby = Standby::default();
+        let mut begins_later = Standby::new(start);
+        begins_later.called_at(start, Duration::ZERO, one_before);
+        assert!(!begins_later.is_standby(), "that one may have been killed before");
+        let mut standby = Standby::new(start.checked_sub(LATE_FROM).expect("the machine runs for longer"));
         let mut look = |ms, late_ms, alive| {
             standby.called_at(after(ms), Duration::from_millis(late_ms), alive);
             standby.is_standby()
         };
-        assert!(look(250, 240, one_before), "the first may have been late once");
-        assert!(look(500, 3, one_before));
-        assert!(look(750, 240, one_before));
-        assert!(!look(1_000, 120, one_before), "twice in a row");
+        assert!(look(250, 24, one_before), "the first may have been late once");
+        assert!(look(275, 3, one_before));
+        assert!(look(300, 24, one_before));
+        assert!(!look(1_000, 26, one_before), "twice in a row");
         assert!(!look(1_010, 0, one_before), "it serves, so nothing is late any more");
         let heard = Alive { last_heartbeat: Some(after(900)), ..one_before };
         assert!(!look(5_000, 0, heard), "that was before it stepped in");
@@ -206,9 +277,9 @@ mod tests {
         let name = |text: &str| Arc::<str>::from(text);
         let mut stalled = StalledBuckets::default();
         let mut look = |touched: &[&str], waiting: &[(&str, u64)]| {
-            let touched: Vec<Arc<str>> = touched.iter().map(|text| name(text)).collect();
             let found = waiting.iter().map(|(text, length)| (name(text), *length)).collect();
-            stalled.found(&touched.iter().collect(), found).join(" ")
+            let found = stalled.found(&touched.iter().map(|text| name(text)).collect(), found);
+            found.into_iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(look(&["lies", "busy", "grows"], &[("lies", 1), ("busy", 1), ("grows", 1)]), "");
         assert_eq!(look(&["busy", "grows"], &[("lies", 1), ("busy", 1), ("grows", 9)]), "lies");

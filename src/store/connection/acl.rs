@@ -239,7 +239,7 @@ impl Role {
         if matches!(settings.place, Place::Cluster(_)) && self != Self::Producer {
             words.push("+role +cluster|slots +cluster|info".to_owned()); // and in a cluster, which slots it has
         }
-        if !layout.partitioning().is_single() && self == Self::Daemon {
+        if self == Self::Daemon {
             words.push(format!("+subscribe +pubsub|numsub &{}*", layout.acl_channels())); // who is alive of those that share
         }
         let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&layout).is_empty());

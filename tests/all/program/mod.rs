@@ -43,6 +43,7 @@ mod reload;
 mod simulate;
 mod slots;
 mod slow;
+mod standby;
 mod status;
 mod stop;
 mod submit;

@@ -21,6 +21,9 @@ const PROMISED: Duration = Duration::from_millis(5);
 const RATIO: u32 = 100;
 const MOST: Duration = Duration::from_millis(200);
 
+/// What is promised where one of two daemons hears nothing: the other one calls a little later than that one would.
+const ONE_DEAF: Duration = Duration::from_millis(50);
+
 /// Buckets by themselves and below budgets, each slow, or with few slots, until something is set.
 const TOML: &str = "[defaults]\nrate = '1000/s'\ncapacity = 10000\n[[budget]]\nmatch = 'b'\nrate = '1000/s'\n\
                     [[budget]]\nmatch = 'b:slow'\nrate = '1/h'\nwithin = 'b'\ncatch_up = '0s'\n\
@@ -166,7 +169,7 @@ impl Stage {
     }
 
     /// A job leaves soon after the act; on a machine that is busy in one of some tries.
-    fn wakes(&mut self, row: Row, daemons: &str) {
+    fn wakes(&mut self, row: Row, daemons: &str, promised: Duration) {
         let mut tries = Vec::new();
         while tries.len() < TRIES {
             if matches!(row.1, Act::Nothing) {
@@ -177,7 +180,7 @@ impl Stage {
             let bare = median((0..7).map(|_| bare_relay(&mut self.case)).collect());
             self.end(row);
             println!("{row:?}, {daemons}: {took:?}, a bare relay {bare:?}");
-            if took <= PROMISED.max(bare * RATIO).min(MOST) {
+            if took <= promised.max(bare * RATIO).min(MOST) {
                 return;
             }
             tries.push((took, bare));
@@ -216,16 +219,16 @@ fn wake(rows: &[Row]) {
     let mut stage = Stage { case, in_hand: Vec::new() };
     let older = Daemon::start(home.path());
     for row in rows {
-        stage.wakes(*row, "one daemon");
+        stage.wakes(*row, "one daemon", PROMISED);
     }
     let younger = Daemon::start(home.path());
     for row in rows {
-        stage.wakes(*row, "two daemons");
+        stage.wakes(*row, "two daemons", PROMISED);
     }
     for (deaf, what) in [(&older, "the older of two is deaf"), (&younger, "the younger of two is deaf")] {
         signal(deaf.child.id(), "STOP");
         for row in rows {
-            stage.wakes(*row, what);
+            stage.wakes(*row, what, ONE_DEAF);
         }
         signal(deaf.child.id(), "CONT");
     }
