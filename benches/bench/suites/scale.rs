@@ -108,15 +108,17 @@ const STEADY_AT_LEAST: f64 = 19_000.0;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Jobs of each bucket, enough for all samples.
-const STEADY_JOBS: usize = 600;
+const STEADY_JOBS: usize = 1_000;
 
-/// How long a daemon that has just started, or ended, is left alone.
-const SETTLE: Duration = Duration::from_secs(1);
+/// How long daemons are left alone when one has just started, until each has heard of the others and has found its place; and when some
+/// have ended.
+const SETTLE: Duration = Duration::from_secs(6);
+const SETTLE_ALONE: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// What a job costs while it drips steadily, and how many left a second: fewer, if this machine cannot do more.
 fn cost(server: &Server, wire: &mut Wire, daemons: &[Daemon]) -> io::Result<(Cost, f64)> {
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(if daemons.len() > 1 { SETTLE } else { SETTLE_ALONE });
     let ready = keys().ready(&Route::default());
     wire.call(&["XTRIM", &ready, "MAXLEN", "0"])?;
     let (start, before, since) = (wire.int(&["XLEN", &ready])?, spent(server, daemons)?, Instant::now());
