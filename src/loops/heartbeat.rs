@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant as StdInstant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -22,6 +22,9 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 /// How often this daemon looks, between two heartbeats, whether the other daemons are still connected: a daemon that was killed is
 /// not, at once. Only where there are other daemons.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+/// After so long no heartbeat of a daemon that is gone is in Redis any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// The name of a daemon, from its start to its end, whatever happens to its connections.
 #[derive(Debug, Clone)]
@@ -49,13 +52,16 @@ pub struct HeartbeatLoop {
     refused: bool,
     /// The daemons that are alive in each partition, by its number; nothing where this one is alone.
     peers: BTreeMap<u8, Vec<Peer>>,
+    /// When those daemons last told that they are alive whose connection has ended since, by partition and name. Their heartbeats stay in
+    /// Redis for a while.
+    gone: BTreeMap<(u8, String), StdInstant>,
 }
 
 impl HeartbeatLoop {
     /// A heartbeat over one connection. `tracking`: Redis reports changed queues on it.
     pub fn new(partitions: Partitions, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
-        Self { partitions, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
+        Self { partitions, identity, progress, wake_up, refused: false, peers: BTreeMap::new(), gone: BTreeMap::new() }
     }
 
     /// Send a heartbeat at once, when partitions begin to be served, and then every five seconds. Withdraw it when stopped.
@@ -121,9 +127,10 @@ impl HeartbeatLoop {
         let Some(present) = present else { return };
         for number in numbers {
             let Some(peers) = self.peers.get_mut(number) else { continue };
-            let before = peers.len();
-            peers.retain(|peer| !peer.shows_presence || present.contains(&peer.id));
-            if peers.len() < before {
+            let is_gone = |peer: &mut Peer| peer.shows_presence && !present.contains(&peer.id);
+            let gone: Vec<_> = peers.extract_if(.., is_gone).map(|peer| ((*number, peer.id), peer.at)).collect();
+            if !gone.is_empty() {
+                self.gone.extend(gone);
                 debug!(partition = number, "a daemon is gone");
                 let (before, last_heartbeat) = rank(*number, &self.identity.id, peers);
                 self.progress.set_alive(*number, Alive { before, last_heartbeat, ..self.progress.alive(*number) });
@@ -153,7 +160,10 @@ impl HeartbeatLoop {
         };
         for (number, sent) in join_all(self.partitions.each().map(send)).await {
             match sent {
-                Ok((_, peers)) => drop(self.peers.insert(number, peers)),
+                Ok((_, peers)) => {
+                    self.gone.retain(|(of, _), at| *of != number || at.elapsed() < FORGOTTEN_AFTER);
+                    self.peers.insert(number, peers);
+                }
                 Err(why) if self.partitions.tolerates(&why) => debug!(%why, "no heartbeat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
@@ -174,8 +184,11 @@ impl HeartbeatLoop {
         let shows_presence = is_shared && store.show_presence(self.partitions.layout(), &self.identity.id).await?;
         let heartbeat = Heartbeat { shows_presence, ..heartbeat.clone() };
         let mut alive = store.send_heartbeat(&self.identity.id, &heartbeat).await?;
-        let peers = if alive.daemons > 1 { store.peers().await? } else { Vec::new() };
-        (alive.before, alive.last_heartbeat) = rank(store.keys().number(), &self.identity.id, &peers);
+        let mut peers = if alive.daemons > 1 { store.peers().await? } else { Vec::new() };
+        let number = store.keys().number();
+        // One that has told so again since is back.
+        peers.retain(|peer| self.gone.get(&(number, peer.id.clone())).is_none_or(|at| peer.at > *at + WATCH_EVERY));
+        (alive.before, alive.last_heartbeat) = rank(number, &self.identity.id, &peers);
         Ok((alive, peers))
     }
 }

@@ -74,12 +74,13 @@ impl Reaper {
         pause: Duration,
         holds_slots: bool,
     ) -> Result<(), StoreError> {
-        let (mut until, mut reclaims_at) = (began + pause, (holds_slots && !self.is_standby()).then_some(began));
+        let was_standby = self.is_standby();
+        let (mut until, mut reclaims_at) = (began + pause, (holds_slots && !was_standby).then_some(began));
         let mut reclaimed = began;
         loop {
             tokio::select! {
                 () = self.wake_queue.ready.notified(), if reclaims_at.is_none() => {
-                    if pause == IDLE {
+                    if pause == IDLE || was_standby && !self.is_standby() {
                         until = began + PASS_EVERY;
                     }
                     reclaims_at = Some(reclaimed + RECLAIM_EVERY);

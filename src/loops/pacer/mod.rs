@@ -82,7 +82,7 @@ impl Pacer {
                 Err(why) if why.is_retryable() => self.drainer.retry_later(&woken),
                 drained => {
                     let drained = drained?;
-                    self.standby.called(drained.latest, self.drainer.alive());
+                    self.standby.called(&drained, self.drainer.alive());
                     self.drainer.take_in(&woken, &drained, self.standby.role());
                 }
             }

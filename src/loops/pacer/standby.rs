@@ -3,7 +3,7 @@
 //! serves too when it finds late jobs twice running. The names of changed queues it keeps for a while: only a bucket that nobody looked
 //! at meanwhile says that nobody serves.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use tracing::info;
 use super::drainer::Drainer;
 use super::schedule::{MOST_NAMES, Role};
 use crate::store::heartbeat::Alive;
+use crate::store::jobs::drain::Drained;
 use crate::store::wake::WakeQueue;
 use crate::store::{Store, StoreError};
 
@@ -26,6 +27,16 @@ const LATE_LOOKS: u32 = 2;
 const STALLED_EVERY: Duration = Duration::from_millis(250);
 const REPORTED_MOST: usize = 500;
 
+/// Names of so many of these looks are kept, for a take-over: a daemon that was killed is missed within two.
+const LOOKS_KEPT: usize = 3;
+
+/// Names of changed queues, and whether there were more.
+#[derive(Debug, Default)]
+struct Names {
+    names: HashSet<Arc<str>>,
+    is_part: bool,
+}
+
 /// Whether a daemon is the standby of a partition, or has taken over.
 #[derive(Debug)]
 pub(super) struct Standby {
@@ -36,10 +47,14 @@ pub(super) struct Standby {
     follows: bool,
     /// Looks in a row that found late jobs.
     late: u32,
+    /// The last look did not let out all that was due: what the next one finds is as late, and says nothing new.
+    goes_on: bool,
     /// When this daemon began to serve because those that come first did not.
     took_over_at: Option<Instant>,
     /// Buckets whose queues changed since the last look for stalled ones.
-    reported: HashSet<Arc<str>>,
+    reported: Names,
+    /// Those of the looks before: of one that has its turn, more may have been pushed than its capacity allows, and nobody looked.
+    before: VecDeque<Names>,
     /// The buckets that may be stalled.
     stalled: StalledBuckets,
     /// When the next look for stalled buckets is due, while there is something to look at.
@@ -52,8 +67,10 @@ impl Standby {
             began,
             follows: false,
             late: 0,
+            goes_on: false,
             took_over_at: None,
-            reported: HashSet::new(),
+            reported: Names::default(),
+            before: VecDeque::new(),
             stalled: StalledBuckets::default(),
             stalled_at: None,
         }
@@ -63,10 +80,10 @@ impl Standby {
     /// say that nobody serves the partition: this daemon takes over.
     pub(super) async fn look(&mut self, calls: &mut Drainer) -> Result<(), StoreError> {
         let drained = calls.call_alone().await?;
-        self.called(drained.latest, calls.alive());
+        self.called(&drained, calls.alive());
         calls.take_in(&[], &drained, self.role());
         self.keep_names(&calls.wake_queue);
-        let is_time = self.stalled_at().is_some_and(|at| at <= Instant::now());
+        let is_time = self.is_standby() && self.stalled_at().is_some_and(|at| at <= Instant::now());
         let neglected = if is_time { self.drain_stalled(calls).await? } else { 0 };
         if neglected > 0 {
             self.take_over_at(Instant::now());
@@ -82,10 +99,13 @@ impl Standby {
             let partition = calls.number();
             info!(partition, neglected, "jobs of a partition were late: serving it too");
         }
-        let kept = self.reported.drain().chain(std::mem::take(&mut self.stalled.seen).into_keys());
-        calls.wake_queue.complete(&kept.collect::<Vec<_>>(), 0);
-        // Of those that were dropped, for they had their turn, more may have been pushed than their capacity allows.
-        calls.wake_queue.names_lost();
+        let kept: Vec<_> = self.before.drain(..).chain([std::mem::take(&mut self.reported)]).collect();
+        if kept.iter().any(|kept| kept.is_part) {
+            calls.wake_queue.names_lost();
+        }
+        let mut names: HashSet<_> = kept.into_iter().flat_map(|kept| kept.names).collect();
+        names.extend(std::mem::take(&mut self.stalled.seen).into_keys());
+        calls.wake_queue.complete(&names.into_iter().collect::<Vec<_>>(), 0);
         calls.wake_queue.ready.notify_one();
         Ok(())
     }
@@ -96,15 +116,17 @@ impl Standby {
         wake_queue.complete(&names, names.len());
         for name in names {
             // One that was seen must not count as left alone since.
-            if self.reported.len() < REPORTED_MOST || self.stalled.seen.contains_key(&name) {
-                self.reported.insert(name);
+            if self.reported.names.len() < REPORTED_MOST || self.stalled.seen.contains_key(&name) {
+                self.reported.names.insert(name);
+            } else {
+                self.reported.is_part = true;
             }
         }
     }
 
     /// When the next look for stalled buckets is due; `None`: nothing changed since the last one.
     fn stalled_at(&mut self) -> Option<Instant> {
-        if self.reported.is_empty() && self.stalled.seen.is_empty() {
+        if self.reported.names.is_empty() && self.stalled.seen.is_empty() {
             self.stalled_at = None;
         } else if self.stalled_at.is_none() {
             self.stalled_at = Some(Instant::now() + STALLED_EVERY);
@@ -114,10 +136,15 @@ impl Standby {
 
     /// Drain the buckets that are stalled. Replies how many of them were only waiting for that.
     async fn drain_stalled(&mut self, calls: &mut Drainer) -> Result<usize, StoreError> {
-        let stalled = self.stalled.look(&mut calls.store, &self.reported).await?;
+        let stalled = self.stalled.look(&mut calls.store, &self.reported.names).await?;
         calls.wake_queue.dirty.notify_one();
         // Until a call has looked at them: one may fail, or have no room for all.
-        (self.reported, self.stalled_at) = (stalled.iter().map(|(name, _)| Arc::clone(name)).collect(), None);
+        let names = stalled.iter().map(|(name, _)| Arc::clone(name)).collect();
+        self.before.push_back(std::mem::replace(&mut self.reported, Names { names, is_part: false }));
+        while self.before.len() > LOOKS_KEPT {
+            self.before.pop_front();
+        }
+        self.stalled_at = None;
         let mut neglected = 0;
         for stalled in stalled.chunks(MOST_NAMES) {
             let names: Vec<_> = stalled.iter().map(|(name, _)| Arc::clone(name)).collect();
@@ -125,21 +152,22 @@ impl Standby {
             calls.take_in(&[], &drained, self.role());
             let looked = &names[..drained.looked.min(names.len())];
             for name in looked {
-                self.reported.remove(name);
+                self.reported.names.remove(name);
             }
-            // A bucket that is held, or waits within a budget, has no turn afterwards either, and as many jobs as before.
-            let after: HashMap<_, _> = without_turn(&mut calls.store, looked).await?.into_iter().collect();
+            let after: HashMap<_, _> = without_state(&mut calls.store, looked).await?.into_iter().collect();
             neglected += stalled[..looked.len()].iter().filter(|(name, length)| after.get(name) < Some(length)).count();
         }
         Ok(neglected)
     }
 
-    /// A call is back. `latest` is the lateness of the latest job that it let out.
-    pub(super) fn called(&mut self, latest: Duration, alive: Alive) {
-        self.called_at(Instant::now(), latest, alive);
+    /// A call is back.
+    pub(super) fn called(&mut self, drained: &Drained, alive: Alive) {
+        self.called_at(Instant::now(), drained.latest, drained.wait == Some(Duration::ZERO), alive);
     }
 
-    fn called_at(&mut self, now: Instant, latest: Duration, alive: Alive) {
+    /// `latest` is the lateness of the latest job that a call let out; `more`: it did not let out all that was due.
+    fn called_at(&mut self, now: Instant, latest: Duration, more: bool, alive: Alive) {
+        let goes_on = std::mem::replace(&mut self.goes_on, more);
         self.follows =
             alive.before > 0 && alive.last_heartbeat.is_some_and(|last_heartbeat| last_heartbeat > self.began);
         if !self.follows {
@@ -152,7 +180,7 @@ impl Standby {
         {
             self.took_over_at = None; // all that come first have said since that they are alive
         }
-        if self.took_over_at.is_some() {
+        if self.took_over_at.is_some() || goes_on {
             return;
         }
         self.late = if latest >= LATE_FROM { self.late + 1 } else { 0 };
@@ -175,8 +203,8 @@ impl Standby {
     }
 }
 
-/// Buckets with jobs that had no turn when a standby looked last. Nothing says when they are due, so nothing else shows that they are
-/// late. A push may have come just before the look. So a bucket counts as stalled when it has no turn at the next look either and its
+/// Buckets with jobs that had no state when a standby looked last. Nothing says when they are due, so nothing else shows that they are
+/// late. A push may have come just before the look. So a bucket counts as stalled when it has no state at the next look either and its
 /// queue was not touched meanwhile, or when its queue grew from look to look.
 #[derive(Debug, Default)]
 struct StalledBuckets {
@@ -196,11 +224,11 @@ const GROWTHS: u32 = 2;
 /// How many buckets one call asks for.
 const NAMES_PER_CALL: usize = 500;
 
-/// Those of some buckets that have jobs and no turn, each with the length of its queue.
-async fn without_turn(store: &mut Store, names: &[Arc<str>]) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
+/// Those of some buckets that have jobs and no state, each with the length of its queue.
+async fn without_state(store: &mut Store, names: &[Arc<str>]) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
     let mut found = Vec::new();
     for names in names.chunks(NAMES_PER_CALL) {
-        let left = store.without_turn(names).await?;
+        let left = store.without_state(names).await?;
         let lengths = store.lengths(&left).await?;
         found.extend(left.into_iter().zip(lengths).filter(|(_, length)| *length > 0));
     }
@@ -217,11 +245,11 @@ impl StalledBuckets {
     ) -> Result<Vec<(Arc<str>, u64)>, StoreError> {
         let untouched = self.seen.keys().filter(|name| !touched.contains(*name));
         let names: Vec<Arc<str>> = untouched.chain(touched).cloned().collect();
-        let waiting = without_turn(store, &names).await?;
+        let waiting = without_state(store, &names).await?;
         Ok(self.found(touched, waiting))
     }
 
-    /// The buckets of a look that have jobs and no turn, each with the length of its queue.
+    /// The buckets of a look that have jobs and no state, each with the length of its queue.
     fn found(&mut self, touched: &HashSet<Arc<str>>, waiting: Vec<(Arc<str>, u64)>) -> Vec<(Arc<str>, u64)> {
         let before = std::mem::take(&mut self.seen);
         let mut stalled_buckets = Vec::new();
@@ -251,13 +279,16 @@ mod tests {
         let after = |ms| start + Duration::from_millis(ms);
         let one_before = Alive { daemons: 2, before: 1, rejections: 0, last_heartbeat: Some(start) };
         let mut begins_later = Standby::new(start);
-        begins_later.called_at(start, Duration::ZERO, one_before);
+        begins_later.called_at(start, Duration::ZERO, false, one_before);
         assert!(!begins_later.is_standby(), "that one may have been killed before");
         let mut standby = Standby::new(start.checked_sub(LATE_FROM).expect("the machine runs for longer"));
         let mut look = |ms, late_ms, alive| {
-            standby.called_at(after(ms), Duration::from_millis(late_ms), alive);
+            standby.called_at(after(ms), Duration::from_millis(late_ms), late_ms == 60, alive);
             standby.is_standby()
         };
+        assert!(look(200, 60, one_before), "Redis stood still: the first may be about to call");
+        assert!(look(201, 59, one_before), "the rest of it");
+        assert!(look(225, 3, one_before));
         assert!(look(250, 24, one_before), "the first may have been late once");
         assert!(look(275, 3, one_before));
         assert!(look(300, 24, one_before));

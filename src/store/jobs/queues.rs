@@ -54,6 +54,11 @@ fn stands<E>(replies: &[Result<Value, E>], queues: usize) -> Vec<bool> {
     stands
 }
 
+/// The number in a reply to `LLEN`; `None`: the key is no list.
+fn length_in(reply: &RedisResult<Value>) -> Option<u64> {
+    reply.as_ref().ok().and_then(|length| u64::from_redis_value_ref(length).ok())
+}
+
 impl Store {
     /// A page of a scan over every key, of which those that match a pattern are replied.
     async fn scan_queues(&mut self, cursor: u64, pattern: &str) -> Result<Scanned, StoreError> {
@@ -70,12 +75,38 @@ impl Store {
     }
 
     /// Leave out the queues whose buckets wait for their due or are paused. Sends two commands at most, and none without queues.
-    pub async fn unscheduled(&mut self, mut queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
-        for place in [self.keys().schedule(), self.keys().paused()] {
+    pub async fn unscheduled(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
+        let places = [self.keys().schedule(), self.keys().paused()];
+        self.in_none_of(&places.map(|place| ("ZMSCORE", place)), queues).await
+    }
+
+    /// Leave out the buckets that have work and a state: those that wait for their due, a slot, a budget or a route, are paused, or have
+    /// no policy that holds. Of the others nobody knows that they have work.
+    pub async fn without_state(&mut self, buckets: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
+        let queues = buckets.iter().map(|name| format!("{}{name}", self.keys().queues()).into_bytes()).collect();
+        let keys = self.keys();
+        let places = [
+            ("ZMSCORE", keys.schedule()),
+            ("ZMSCORE", keys.paused()),
+            ("ZMSCORE", keys.full()),
+            ("ZMSCORE", keys.refused()),
+            ("HMGET", keys.waiting()),
+        ];
+        let left = self.in_none_of(&places, queues).await?;
+        Ok(left.iter().filter_map(|key| self.bucket_of(key)).collect())
+    }
+
+    /// Leave out the queues whose buckets stand in some places, each with the command that asks for many at once.
+    async fn in_none_of(
+        &mut self,
+        places: &[(&'static str, String)],
+        mut queues: Vec<Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        for (command, place) in places {
             if queues.is_empty() {
                 break;
             }
-            let asked = self.call("ZMSCORE", &self.ask_place(place, &queues)).await.map(|reply| reply.value);
+            let asked = self.call(command, &self.ask_place(command, place, &queues)).await.map(|reply| reply.value);
             if let Err(why) = &asked
                 && why.code().is_none()
             {
@@ -87,14 +118,7 @@ impl Store {
         Ok(queues)
     }
 
-    /// Leave out the buckets that wait for their due or are paused.
-    pub async fn without_turn(&mut self, buckets: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
-        let queues = buckets.iter().map(|name| format!("{}{name}", self.keys().queues()).into_bytes()).collect();
-        let unscheduled = self.unscheduled(queues).await?;
-        Ok(unscheduled.iter().filter_map(|key| self.bucket_of(key)).collect())
-    }
-
-    /// How many jobs wait in some buckets, in their order.
+    /// How many jobs wait in some buckets, in their order; 0 where a queue is no list.
     pub async fn lengths(&mut self, buckets: &[Arc<str>]) -> Result<Vec<u64>, StoreError> {
         if buckets.is_empty() {
             return Ok(Vec::new());
@@ -103,12 +127,14 @@ impl Store {
         for name in buckets {
             pipeline.cmd("LLEN").arg(format!("{}{name}", self.keys().queues()));
         }
-        self.call_pipeline("LLEN", &pipeline).await
+        pipeline.ignore_errors();
+        let replies: Vec<RedisResult<Value>> = self.call_pipeline("LLEN", &pipeline).await?;
+        Ok(replies.iter().map(|length| length_in(length).unwrap_or(0)).collect())
     }
 
     /// Ask which of the buckets of some queues stand in a place.
-    fn ask_place(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
-        let mut command = redis::cmd("ZMSCORE");
+    fn ask_place(&self, command: &str, place: &str, queues: &[Vec<u8>]) -> redis::Cmd {
+        let mut command = redis::cmd(command);
         command.arg(place);
         for queue in queues {
             command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
@@ -123,7 +149,7 @@ impl Store {
         }
         let mut pipeline = redis::pipe();
         for place in [self.keys().schedule(), self.keys().paused()] {
-            pipeline.add_command(self.ask_place(place, queues));
+            pipeline.add_command(self.ask_place("ZMSCORE", &place, queues));
         }
         for queue in queues {
             pipeline.cmd("LLEN").arg(queue);
@@ -132,10 +158,10 @@ impl Store {
         let replies: Vec<RedisResult<Value>> = self.call_pipeline("LLEN", &pipeline).await?;
         let (places, lengths) =
             replies.split_at_checked(PLACES).ok_or_else(|| Reply { call: "LLEN", value: Value::Nil }.unexpected())?;
-        let standing = stands(places, queues.len()).into_iter().zip(lengths).map(|(scheduled, length)| Standing {
-            scheduled,
-            length: length.as_ref().ok().and_then(|n| u64::from_redis_value_ref(n).ok()),
-        });
+        let standing = stands(places, queues.len())
+            .into_iter()
+            .zip(lengths)
+            .map(|(scheduled, length)| Standing { scheduled, length: length_in(length) });
         Ok(standing.collect())
     }
 

@@ -97,6 +97,8 @@ single_keys! {
     delays,
     /// Buckets that an operator stopped.
     paused,
+    /// Buckets and budgets of which no policy holds.
+    refused,
     /// Buckets and budgets that wait for a share of a budget.
     waiting,
     /// Buckets and budgets that wait for a job in flight to finish.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::standby::all_tell;
 use super::{Shell, said};
 use crate::rig::{Case, Daemon, Server, dripd, eventually, test_config};
 
@@ -154,6 +155,9 @@ fn one_of_two_daemons_walks_and_when_it_is_killed_the_other_one_does() {
     let second = Daemon::start(shell.home());
     let living = |shell: &Shell| status(shell)["daemons"].as_array().map_or(0, Vec::len);
     eventually("both are alive", || living(&shell) == 2);
+    for _ in 0..2 {
+        all_tell(&mut shell.case, 2); // each has heard of the other
+    }
     // A page is followed by a look at the clock: that is the last command of whoever walks, on a connection of its own.
     let walkers = |case: &mut Case| {
         let list: String = case.cmd(&["CLIENT", "LIST"]);
