@@ -157,5 +157,5 @@ fn where_the_daemon_at_work_hangs_one_push_waits_and_another_daemon_does_all_its
             assert!(!daemon.log().contains("redis cannot be used"), "{}", daemon.log());
         }
         Ok(())
-    })
+    });
 }
