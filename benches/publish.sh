@@ -54,7 +54,7 @@ echo "$ten" | head -n 8 | sed 's/[^|]*|$//' | place README.md "bench: figures"
 echo "$ten" | place docs/benchmarks.md "bench: ten"
 grep '^|' "$own" | narrow | place docs/benchmarks-all.md "bench: rows"
 grep '^dripd' "$own" | narrow | place docs/benchmarks-all.md "bench: machine"
-for plot in lateness spacing drain; do cp "target/bench/$plot.svg" docs/; done
+for plot in lateness spacing drain profile; do cp "target/bench/$plot.svg" docs/; done
 # The figures stay beside the plots, so that these can be drawn again without another run:
 # cargo bench --bench bench -- --from docs/figures.json --from docs/peers.json --plots docs
 cp target/bench/figures.json docs/

@@ -39,6 +39,8 @@ enum Suite {
     Drain,
     /// What a dispatch costs inside of Redis
     Dispatch,
+    /// Where the time of a job goes in Redis
+    Profile,
     /// From push to acknowledgement
     Work,
     /// The ready window beside none
@@ -90,7 +92,7 @@ struct Cli {
     /// Write the figures to a file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw plots into a directory (lateness, spacing, drain, peers: those for which there are figures)
+    /// Draw plots into a directory (lateness, spacing, drain, profile, peers: those for which there are figures)
     #[arg(long, value_name = "DIRECTORY")]
     plots: Option<PathBuf>,
     /// Draw the plots of figures that --json wrote, and measure nothing

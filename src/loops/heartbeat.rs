@@ -52,8 +52,7 @@ pub struct HeartbeatLoop {
     refused: bool,
     /// The daemons that are alive in each partition, by its number; nothing where this one is alone.
     peers: BTreeMap<u8, Vec<Peer>>,
-    /// When those daemons last told that they are alive whose connection has ended since, by partition and name. Their heartbeats stay in
-    /// Redis for a while.
+    /// When the connections of other daemons were found to have ended, by partition and name. Their heartbeats stay in Redis for a while.
     gone: BTreeMap<(u8, String), StdInstant>,
 }
 
@@ -128,7 +127,8 @@ impl HeartbeatLoop {
         for number in numbers {
             let Some(peers) = self.peers.get_mut(number) else { continue };
             let is_gone = |peer: &mut Peer| peer.shows_presence && !present.contains(&peer.id);
-            let gone: Vec<_> = peers.extract_if(.., is_gone).map(|peer| ((*number, peer.id), peer.at)).collect();
+            let gone: Vec<_> =
+                peers.extract_if(.., is_gone).map(|peer| ((*number, peer.id), StdInstant::now())).collect();
             if !gone.is_empty() {
                 self.gone.extend(gone);
                 debug!(partition = number, "a daemon is gone");
@@ -187,7 +187,7 @@ impl HeartbeatLoop {
         let mut peers = if alive.daemons > 1 { store.peers().await? } else { Vec::new() };
         let number = store.keys().number();
         // One that has told so again since is back.
-        peers.retain(|peer| self.gone.get(&(number, peer.id.clone())).is_none_or(|at| peer.at > *at + WATCH_EVERY));
+        peers.retain(|peer| self.gone.get(&(number, peer.id.clone())).is_none_or(|at| peer.at > *at));
         (alive.before, alive.last_heartbeat) = rank(number, &self.identity.id, &peers);
         Ok((alive, peers))
     }

@@ -3,6 +3,7 @@
 
 mod lines;
 mod paper;
+mod profile;
 mod rows;
 
 use std::io;
@@ -51,6 +52,7 @@ pub(super) fn draw(points: &[Point], compared: &[Compared], directory: &Path) ->
         save(plot.name, plot.draw(points))?;
     }
     save("spacing", rows::spacing(points))?;
+    save("profile", profile::profile(points))?;
     save("peers", rows::peers(compared))
 }
 

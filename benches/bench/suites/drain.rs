@@ -69,6 +69,12 @@ pub(super) struct Drained {
     daemon: Daemon,
 }
 
+impl Drained {
+    pub(super) fn cost(&self) -> Cost {
+        self.cost
+    }
+}
+
 /// Start a daemon and wait until so many jobs left.
 pub(super) fn drain(server: &Server, policies: &str, jobs: usize) -> io::Result<Drained> {
     let before = spent(server, &[])?;

@@ -13,6 +13,7 @@ mod memory;
 mod neighbours;
 mod pace;
 mod peers;
+mod profile;
 mod push;
 mod scale;
 mod settings;
@@ -61,6 +62,7 @@ impl Bench {
             Suite::Pace => pace::run(&mut self.report),
             Suite::Drain => drain::run(&mut self.report),
             Suite::Dispatch => dispatch::run(&mut self.report),
+            Suite::Profile => profile::run(&mut self.report),
             Suite::Work => work::run(&mut self.report),
             Suite::Memory => memory::run(&mut self.report),
             Suite::Idle => idle::run(&mut self.report),
