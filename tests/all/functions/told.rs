@@ -379,3 +379,18 @@ fn of_more_limits_than_are_kept_the_one_of_which_least_is_left_stays() {
     run(&mut case, at(4, 900), at(5, 200));
     assert!(!case.take("ready", 50).is_empty(), "after its reset they leave");
 }
+
+#[test]
+fn what_is_told_of_the_next_window_before_this_one_is_over_here_counts_when_it_is() {
+    // Resets in whole seconds, rounded up: the answers of the last part of a window are of the next one.
+    let mut case = Case::with("[defaults]\nrate = '100/s'\n");
+    assert_eq!(told_at(&mut case, T0, "a", &["1", "2000", "LIMIT", "60"]), 1);
+    assert_eq!(told_at(&mut case, at(1, 500), "a", &["40", "9000", "LIMIT", "60"]), 0, "until then the lower one");
+    case.push_at(at(1, 600), "a", &jobs(100));
+    run(&mut case, at(1, 600), at(10, 0));
+    let times = left(&mut case, "a");
+    assert_eq!((times[0], times[1]), (at(1, 600) - T0, 2 * S));
+    assert_eq!(times.len(), 40, "the one that left meanwhile is one of the 40");
+    run(&mut case, at(10, 0), at(12, 0));
+    assert_eq!(left(&mut case, "a")[40], at(10, 500) - T0, "and then a window is reckoned");
+}

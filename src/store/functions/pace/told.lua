@@ -15,6 +15,8 @@
 --   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
 --            yet
 --   reset    when it last reset
+--   then_left, then_till  the same two of the window after this one, where that was told already: where resets are
+--            rounded up to whole seconds, answers of the next window come before this one is over here. 0: not told
 --
 -- After a reset nothing is told before the first job of the new window is answered. That may take seconds, in which a
 -- rate that is far too high would send too much. So a window is reckoned then, where a limit is known.
@@ -23,7 +25,9 @@ local told = {}
 do
   local digits = base.digits
 
-  local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset' }
+  local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset', 'then_left',
+    'then_till' }
+  local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
   local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or
   local KEPT_PERIODS = 3 -- so many periods, but
@@ -53,6 +57,7 @@ do
         i = i + 1
         l[NUMBERS[i] or 'more'] = tonumber(number)
       end
+      l.then_left, l.then_till = l.then_left or 0, l.then_till or 0
       if l.reset then t[key_of(l)] = l end
     end
     return next(t) and t or nil
@@ -60,7 +65,7 @@ do
 
   -- over: when nothing of a limit is known any more.
   local function over(l)
-    return max(l.till, l.at + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
+    return max(l.till, l.then_till, l.at + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
   end
 
   -- expires_at: when nothing of it needs to be kept any more.
@@ -76,16 +81,27 @@ do
     l.left, l.till, l.is_told = l.limit, from + l.length, 0
   end
 
+  -- begin_next: the window begins that was told before this one was over. The first report in it counts, whatever it
+  -- says, as in one that is reckoned.
+  local function begin_next(l, now)
+    l.reset, l.left, l.till, l.is_told = l.till, l.then_left, l.then_till, 0
+    l.length, l.next, l.then_left, l.then_till = l.till - now, min(l.next, l.till), 0, 0
+  end
+
   -- reconcile: forget or reckon anew what has reset, and bring back what lies further ahead than it may: the clock
   -- stepped back. Replies whether anything changed.
   function told.reconcile(t, now)
     local changed = false
     for key, l in pairs(t) do
       if l.till > now + l.length then l.till, changed = now + l.length, true end
+      if l.then_till > max(l.till, now) + l.period then l.then_till, changed = max(l.till, now) + l.period, true end
       if l.at > now then l.at, changed = now, true end
       if l.next > l.till then l.next, changed = l.till, true end
       if over(l) <= now then
         t[key], changed = nil, true
+      elseif l.till <= now and l.then_till > now then
+        begin_next(l, now)
+        changed = true
       elseif l.till <= now and l.limit > 0 then
         reckon(l, now - l.till < l.period and l.till or now)
         changed = true
@@ -97,7 +113,7 @@ do
   -- limit_of: the limit that a report is about; it is made where nothing is known of it yet.
   local function limit_of(t, how)
     local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
-      is_told = 0, reset = 0 }
+      is_told = 0, reset = 0, then_left = 0, then_till = 0 }
     local key, count, idlest = key_of(l), 0, nil
     if t[key] then return t[key] end
     for other, known in pairs(t) do
@@ -133,11 +149,16 @@ do
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and left_us or now) + how.reset_us
     if l.till > now and l.is_told == 1 then
       local is_longer = left <= 0 and l.left <= 0 and till > l.till
-      if left >= l.left and not is_longer then return false end
+      if left >= l.left and not is_longer then
+        if till < l.till + NEXT_FROM * how.reset_us then return false end
+        l.period, l.then_left, l.then_till = max(l.period, how.reset_us), left, till
+        return false
+      end
       if l.left <= 0 then left, till = min(left, l.left), max(till, l.till) end -- nothing is left, for the longer time
     end
     l.period, l.reset, l.till = max(l.period, how.reset_us), reset, till
     l.left, l.length, l.is_told = left, l.till - now, 1
+    if l.then_till <= l.till then l.then_left, l.then_till = 0, 0 end
     l.next = min(l.next, l.till)
     return true
   end
@@ -168,14 +189,14 @@ do
         local step = l.left > 0 and time / l.left or 0
         if l.limit > 0 and time < LAST * l.period then step = max(step, l.period / l.limit) end
         l.next = min(l.till, ceil(now + step * units))
-        l.left = l.left - units
+        l.left, l.then_left = l.left - units, l.then_left - units
       end
     end
   end
 
   -- move: so many units more, or less, are left of a limit. The rest is spread anew.
   local function move(l, now, units)
-    l.left = l.left + units
+    l.left, l.then_left = l.left + units, l.then_left + min(0, units)
     if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
   end
 
