@@ -189,8 +189,8 @@ impl Progress {
 
     /// A heartbeat was answered which daemons serve a partition.
     pub fn set_alive(&self, number: u8, alive: Alive) {
-        let before = self.inner().alive.insert(number, alive).unwrap_or_default();
-        if before.before != alive.before {
+        let known = self.inner().alive.insert(number, alive).unwrap_or_default();
+        if known.before != alive.before {
             self.ranks_changed.send_modify(|times| *times += 1);
         }
     }
