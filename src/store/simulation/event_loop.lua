@@ -133,9 +133,11 @@ do
         base.append(args, 'THROTTLED')
         if kind.retry_after_ms then base.append(args, 'RETRY_AFTER', digits(kind.retry_after_ms)) end
         world.throttled = world.throttled + 1
+        happened(done.job, 7)
         jobs.fail({ route.key }, args, now_text)
       elseif kind and kind.fail > 0 and chance(done.job, done.try, 2) < kind.fail then
         world.failed = world.failed + 1
+        happened(done.job, 7)
         jobs.fail({ route.key }, args, now_text)
       else
         jobs.ack({ route.key }, args, now_text)
@@ -264,7 +266,8 @@ do
   --          verdicts of the arrivals: how many were accepted, the verdict of a submit, or an error,
   --          what happened to accepted jobs, in order, flat: a worker took one: { job, when since the beginning, 1: for
   --          the first time, + 2: after its deadline }; some were dropped: { "<how many> <bucket>", when, 4: at their
-  --          turn, their deadline over | 5: pushed out by newer ones }; one was given up: { job, when, 6 },
+  --          turn, their deadline over | 5: pushed out by newer ones }; one was given up: { job, when, 6 }; a try failed, and the job waits for
+  --          another, or is given up at the same time: { job, when, 7 },
   --          how many times a job failed, and was throttled, in all }
   local function simulate(_, args)
     local till, i, steps = base.clock(args[1]), 2, 0
@@ -297,10 +300,9 @@ do
   -- workers. Nothing can go on after it.
   -- keys   <prefix>:queue:<bucket>, or <prefix>:policy
   -- args   now_us
-  -- reply  { jobs that no worker has taken yet, jobs that wait for another try, those that no worker has taken and whose
-  --          deadline has passed }
+  -- reply  { jobs that no worker has taken yet, those of them whose deadline has passed }
   local function still_waiting(redis_keys, args)
-    local ctx, fresh, tried, overdue = context.open(world.ctx.space, args[1]), {}, {}, {}
+    local ctx, fresh, overdue = context.open(world.ctx.space, args[1]), {}, {}
     local now, magic = ctx.now, ctx.magic
     local function add_fresh(job, deadline_us)
       deadline_us = deadline_us or world.deadlines[job]
@@ -318,10 +320,7 @@ do
     if name then
       add_stored(call('LRANGE', redis_keys[1], 0, -1))
       add_stored(call('ZRANGE', ctx.k.delayed .. name, 0, -1))
-      for _, text in ipairs(call('ZRANGE', ctx.k.retry .. name, 0, -1)) do
-        tried[#tried + 1] = match(text, '[%d.]+$') -- its options stand before it
-      end
-      return { fresh, tried, overdue }
+      return { fresh, overdue }
     end
     for _, route in ipairs(world.routes) do
       if route.pop then add_stored(call('LRANGE', route.key, 0, -1)) end
@@ -330,15 +329,12 @@ do
         if not found or not found[1] then break end
         for _, entry in ipairs(found[1][2]) do
           local fields = base.by_name(entry[2])
-          if fields.attempt == '1' and not fields.kept then
-            add_fresh(fields.job, tonumber(fields.deadline_us))
-          else
-            tried[#tried + 1] = fields.job
-          end
+          local is_fresh = fields.attempt == '1' and not fields.kept
+          if is_fresh then add_fresh(fields.job, tonumber(fields.deadline_us)) end
         end
       end
     end
-    return { fresh, tried, overdue }
+    return { fresh, overdue }
   end
 
   redis.register_function('drip__still_waiting', still_waiting)

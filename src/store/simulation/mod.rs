@@ -103,6 +103,8 @@ pub enum Event {
         /// Whether at their turn, because their deadline was over; otherwise newer ones pushed them out.
         is_late: bool,
     },
+    /// A try of one failed: its text. It waits for another, or is given up at the same time.
+    Failed(String),
     /// One was given up: its text.
     Dead(String),
 }
@@ -129,6 +131,7 @@ fn event((Text(text), at_us, how): (Text, u64, u64)) -> Option<(u64, Event)> {
     let event = match how {
         0..4 => Event::Taken { job: text, is_first: how & 1 == 1, is_late: how & 2 == 2 },
         6 => Event::Dead(text),
+        7 => Event::Failed(text),
         _ => {
             let (jobs, bucket) = text.split_once(' ')?;
             Event::Dropped { bucket: bucket.to_owned(), jobs: jobs.parse().ok()?, is_late: how == 4 }
@@ -182,18 +185,17 @@ impl Store {
         })
     }
 
-    /// The jobs that wait in a bucket at the end; `None`: those that lie ready for workers. First those that no worker
-    /// has taken yet, then those that wait for another try, then those that none has taken and whose deadline has passed.
+    /// The jobs that wait in a bucket at the end and that no worker has taken yet; `None`: those of them that lie ready
+    /// for workers. Then those of them whose deadline has passed.
     pub async fn still_waiting(
         &mut self,
         bucket: Option<&BucketName>,
         now_us: u64,
-    ) -> Result<[Vec<String>; 3], StoreError> {
+    ) -> Result<[Vec<String>; 2], StoreError> {
         let key = bucket.map_or_else(|| self.keys().policy(), |bucket| self.keys().queue(bucket));
-        let jobs: (Vec<Text>, Vec<Text>, Vec<Text>) =
-            self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
+        let jobs: (Vec<Text>, Vec<Text>) = self.call_function("drip__still_waiting", &[key], now_us).await?.decode()?;
         let texts = |jobs: Vec<Text>| jobs.into_iter().map(|job| job.0).collect();
-        Ok([texts(jobs.0), texts(jobs.1), texts(jobs.2)])
+        Ok([texts(jobs.0), texts(jobs.1)])
     }
 
     /// A daemon is alive, for whoever asks what binds.

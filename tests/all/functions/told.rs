@@ -272,7 +272,7 @@ fn what_is_wrong_with_a_report_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn a_job_that_is_given_back_is_charged_once_and_one_that_failed_each_time() {
+fn a_job_that_is_given_back_in_whatever_way_stays_charged_for_it_may_have_been_asked_for() {
     for (policy, told) in [("", &["3", "60000"][..]), ("", &["3", "60000", "UNITS", "cost"]), (TREE, &[])] {
         let mut case = if policy.is_empty() { Case::with("[defaults]\nrate = '10/s'\n") } else { Case::with(policy) };
         let (bucket, told) =
@@ -282,30 +282,12 @@ fn a_job_that_is_given_back_is_charged_once_and_one_that_failed_each_time() {
         run(&mut case, T0, at(2, 500));
         let taken = case.take("ready", 10);
         assert_eq!(taken.len(), 3, "all that was told: {told:?}");
-        assert_eq!(fail_at(&mut case, at(2, 500), &taken[0], &["RETRY_IN", "0", "KEEP"]), 1);
-        assert_eq!(fail_at(&mut case, at(2, 500), &taken[0], &["RETRY_IN", "0", "KEEP"]), 0, "it is said once more");
-        run(&mut case, at(2, 500), at(2, 999));
-        let again = case.take("ready", 10);
-        assert_eq!(again.len(), 1, "it leaves again, and no other one does: {told:?}");
-        assert_eq!(fail_at(&mut case, at(2, 999), &again[0], &["RETRY_IN", "0"]), 1);
-        run(&mut case, at(2, 999), at(3, 0) - 1);
-        assert_eq!(case.take("ready", 10).len(), 0, "the other side has counted one that failed: {told:?}");
+        for (entry, how) in taken.iter().zip([&["RETRY_IN", "0", "KEEP"][..], &["RETRY_IN", "0"], &["THROTTLED"]]) {
+            assert_eq!(fail_at(&mut case, at(2, 500), entry, how), 1);
+        }
+        run(&mut case, at(2, 500), at(3, 0) - 1);
+        assert_eq!(case.take("ready", 10).len(), 0, "the other side may have counted them: {told:?}");
     }
-}
-
-#[test]
-fn a_job_that_was_in_no_figure_gives_nothing_back() {
-    let mut case = Case::with("[defaults]\nrate = '10/s'\nroute = 'one'\n");
-    case.push_at(T0, "a", &jobs(20));
-    run(&mut case, T0, T0);
-    let entry = case.take("ready:one", 1).remove(0);
-    let node = serde_json::json!({ "node": "a", "remaining": 0, "reset_ms": 5_000 }).to_string();
-    case.configure("[defaults]\nrate = '10/s'\nroute = 'two'\n");
-    assert_eq!(case.fcall::<i64>("drip__told_node", &["policy"], &[at(0, 10).to_string(), node]), 1);
-    let args = [at(0, 20).to_string(), entry.id, "RETRY_IN".to_owned(), "0".to_owned(), "KEEP".to_owned()];
-    assert_eq!(case.fcall::<i64>("drip__fail", &["ready:one"], &args), 1);
-    run(&mut case, at(0, 20), at(4, 900));
-    assert_eq!(case.stream("ready:one").len() + case.stream("ready:two").len(), 0, "nothing is left, it was told");
 }
 
 #[test]

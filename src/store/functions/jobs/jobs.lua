@@ -141,13 +141,12 @@ do
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
-  -- finish: an entry is finished: free its slots, acknowledge and delete it. Replies the nodes whose slots it held.
+  -- finish: an entry is finished: free its slots, acknowledge and delete it.
   local function finish(ctx, stream, route_name, id)
-    local nodes = release.entry(ctx, route_name, id)
+    release.entry(ctx, route_name, id)
     adjust.done(ctx.k, route_name, { id })
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
-    return nodes
   end
 
   -- the fields that dead_entry writes
@@ -181,7 +180,7 @@ do
   -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
   -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count as an attempt, the first 20
   --        times; `first_us` is its time in the retry set, instead of now + the delay
-  -- Replies 1 (retry; `how.freed` gets the nodes whose slots it held) or 2 (dead), or an error having changed nothing.
+  -- Replies 1 (retry) or 2 (dead), or an error having changed nothing.
   function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
     if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
     local name, attempt, kept = fields.bucket, integer(fields.attempt or '1'), integer(fields.kept or '0')
@@ -199,7 +198,7 @@ do
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
     if ctx.magic and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
-    how.freed = finish(ctx, stream, route_name, id)
+    finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if how.first_us then count(ctx, 'throttled', 1) end
     if earlier and ends < state.first_due(ctx) then ctx.earlier = true end
@@ -304,7 +303,6 @@ do
       return outcome
     end
     if slowed then node_change.reconcile(ctx, slowed) else state.flush(ctx) end
-    if how.keep and outcome == 1 and not slowed then limit_report.give_back(ctx, how.freed, fields) end
     if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or ''), route_name) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome

@@ -134,27 +134,6 @@ do
     return counts
   end
 
-  -- give_back: a job with these fields has left, and is given back: nothing was asked of the other side. It is charged
-  -- again when it leaves again, so what it was charged to told limits is taken back. `freed` has the nodes whose slots
-  -- it held: it was taken off what they were told.
-  -- cost  none where nothing is told
-  function limit_report.give_back(ctx, freed, fields)
-    local name, left_us, cost = fields.bucket, integer(fields.at_us or ''), integer(fields.cost or '') or 1
-    if not ctx.has_told or not left_us then return end
-    local p, ids, held = policy_of(ctx.rec, name), { name }, {}
-    for _, b in ipairs(p.parent and not p.refused and budget.ancestors(ctx, p.parent) or {}) do ids[#ids + 1] = b.id end
-    for _, id in ipairs(freed) do held[id] = true end
-    ctx.report = nil
-    for _, id in ipairs(ids) do
-      local changed = is_told(ctx, id)
-        and change_of(ctx, id, {}, function(t) return told.give_back(t, ctx.now, left_us, held[id], cost) end)
-      if changed then
-        node_change.reconcile(ctx, id)
-        ctx.earlier = true
-      end
-    end
-  end
-
   -- nodes_of: the node that each report of a bucket is about, or nil and the error.
   function limit_report.nodes_of(ctx, name, list)
     local nodes, err = {}, nil

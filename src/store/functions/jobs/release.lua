@@ -20,11 +20,10 @@ do
     ctx.earlier = true
   end
 
-  -- entry: one entry of a route is no longer in flight. Replies the nodes whose slots it held.
+  -- entry: one entry of a route is no longer in flight: its slots are free.
   function release.entry(ctx, route_name, id)
     local nodes = slots.free(ctx, slots.name_of(route_name, id))
     for _, node in ipairs(nodes) do release.slot_freed(ctx, node) end
-    return nodes
   end
 
   -- who_waits: those of some nodes that are blocked.

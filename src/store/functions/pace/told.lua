@@ -194,32 +194,15 @@ do
     end
   end
 
-  -- move: so many units more, or less, are left of a limit. The rest is spread anew.
-  local function move(l, now, units)
-    l.left, l.then_left = l.left + units, l.then_left + min(0, units)
-    if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
-  end
-
   -- adjust: a job that left at `left_us` cost so many units more, or less. A limit that has reset since is left alone.
+  -- The rest is spread anew.
   function told.adjust(t, now, left_us, units)
     for _, l in pairs(t) do
-      if l.unit == 'cost' and l.till > now and left_us >= l.reset then move(l, now, -units) end
-    end
-  end
-
-  -- give_back: a job of this cost that left at `left_us` is given back. If it left after the last report, it was
-  -- charged; if before, it was taken off what was told, as one, where it held a slot (`held`). Replies whether anything
-  -- changed.
-  function told.give_back(t, now, left_us, held, cost)
-    local changed = false
-    for _, l in pairs(t) do
-      local is_charged = left_us >= l.at
-      if l.till > now and left_us >= l.reset and (is_charged or held) then
-        move(l, now, is_charged and l.unit == 'cost' and cost or 1)
-        changed = true
+      if l.unit == 'cost' and l.till > now and left_us >= l.reset then
+        l.left, l.then_left = l.left - units, l.then_left - max(0, units)
+        if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
       end
     end
-    return changed
   end
 
   -- applies: the limit of which least is left, of as much the one that lasts longest; nil where nothing is told.
