@@ -19,8 +19,8 @@ pub enum Value {
     Time(Duration),
     /// A number: of jobs, of jobs a second, or of 0 to 1.
     Number(f64),
-    /// A share of the jobs that were pushed.
-    Share(f64),
+    /// So many of a hundred jobs that were pushed.
+    Percent(f64),
 }
 
 /// A comparison.
@@ -94,15 +94,16 @@ pub struct Expectation {
 /// Read what a figure is compared with: `30s`, `40/s`, `90%`, `0`.
 fn value(figure: Figure, text: &str) -> Option<Value> {
     let number = |text: &str| text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
-    let percent = || Some(number(text.strip_suffix('%')?)? / 100.0);
+    let percent = || number(text.strip_suffix('%')?);
     match figure {
         Figure::WaitP50 | Figure::WaitP95 | Figure::WaitP99 | Figure::WaitMax => duration::parse(text).map(Value::Time),
         Figure::Rate => Rate::parse(text).ok().map(|rate| Value::Number(rate.per_second())),
         // 50 would be 5,000 %, and mean 50 %.
         Figure::Use | Figure::Fairness => {
-            percent().or_else(|| number(text).filter(|share| *share <= 1.0)).map(Value::Number)
+            let share = || number(text).filter(|share| *share <= 1.0);
+            percent().map(|percent| percent / 100.0).or_else(share).map(Value::Number)
         }
-        _ => percent().map(Value::Share).or_else(|| number(text).map(Value::Number)),
+        _ => percent().map(Value::Percent).or_else(|| number(text).map(Value::Number)),
     }
 }
 

@@ -67,9 +67,10 @@ pub fn judge(expected: &Expectation, report: &Report) -> Result<(), Failed> {
         Value::Time(time) if shown == rough(time) => (found, time.as_secs_f64(), format!("{found:.6}s")),
         Value::Time(time) => (found, time.as_secs_f64(), shown),
         Value::Number(number) => (found, number, shown),
-        Value::Share(share) => {
-            let found = found / figures.counts.pushed as f64;
-            (found, share, format!("{:.2}%", 100.0 * found))
+        // Seven of a thousand are 0.7% to the last bit: what is divided is a whole number.
+        Value::Percent(percent) => {
+            let found = 100.0 * found / figures.counts.pushed as f64;
+            (found, percent, format!("{found:.2}%"))
         }
     };
     let is_met = match expected.compare {

@@ -19,7 +19,8 @@ const MOST_AT_ONCE: u64 = 1_000;
 const MOST_COST: u64 = 100_000;
 
 const HINT: &str = "write NAME: [N buckets,] RATE [in all] and, with commas, evenly | poisson | bursts of N, cost N | cost N to M, \
-                    deadline TIME, delay TIME, throttle P% [for TIME], fail P% of the others, from TIME, until TIME; as in \
+                    deadline TIME, delay TIME, throttle P% [for TIME], fail P% of the others, from TIME, until TIME, \
+                    the first three of whole milliseconds; as in \
                     'sms:*: 200 buckets, 2/s, bursts of 50'";
 
 /// When the jobs of a bucket come.
@@ -89,6 +90,7 @@ impl Load {
     fn option(&mut self, text: &str) -> Option<()> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let time = duration::parse;
+        let whole_ms = |text| time(text).filter(|time| time.subsec_nanos() % 1_000_000 == 0 && *time <= LONGEST);
         match words[..] {
             ["evenly"] => self.arrivals = Arrivals::Evenly,
             ["poisson"] => self.arrivals = Arrivals::Poisson,
@@ -99,13 +101,13 @@ impl Load {
                 self.cost = Some((least <= most).then_some((least, most))?);
             }
             ["deadline", after] => {
-                self.deadline = Some(time(after).filter(|time| !time.is_zero() && *time <= LONGEST)?);
+                self.deadline = Some(whole_ms(after).filter(|time| !time.is_zero())?);
             }
-            ["delay", by] => self.delay = Some(time(by).filter(|time| *time <= LONGEST)?),
+            ["delay", by] => self.delay = Some(whole_ms(by)?),
             ["fail", share] => self.fail = percent(share)?,
             ["throttle", share] => self.throttle = percent(share)?,
             ["throttle", share, "for", wait] => {
-                (self.throttle, self.retry_after) = (percent(share)?, Some(time(wait)?));
+                (self.throttle, self.retry_after) = (percent(share)?, Some(whole_ms(wait)?));
             }
             ["from", at] => self.from = time(at)?,
             ["until", at] => self.until = Some(time(at)?),

@@ -21,7 +21,7 @@ pub struct Slot {
     pub p50_us: Option<u64>,
     /// The 99th percentile of these.
     pub p99_us: Option<u64>,
-    /// The most jobs that waited in it.
+    /// The most jobs that waited in it, for another try too.
     pub waiting: u64,
 }
 
@@ -48,31 +48,66 @@ pub struct Counts {
     pub units: u64,
     /// Those that were given up: after their last try, or because their next one came too late.
     pub dead: u64,
-    /// Those that no worker has taken at the end.
+    /// Those that no worker has taken yet.
     pub waiting: u64,
-    /// Those that workers took, and that wait for another try at the end.
+    /// Those that workers took, and that wait for another try.
     pub retrying: u64,
 }
 
-/// What a rate lets through.
-#[derive(Debug, Clone, Copy, Default)]
-struct Allowed {
-    /// A second: of a pattern that of all its buckets together; `None`: one of them has no such rate.
-    per_second: Option<f64>,
-    /// In all: of a pattern that of all its buckets together, of each at least a job.
-    in_all: f64,
+impl Counts {
+    /// All that wait.
+    pub fn all_waiting(&self) -> u64 {
+        self.waiting + self.retrying
+    }
 }
 
-impl Allowed {
-    /// What a rate allows in so long: a last job may begin with what is left, whatever it costs.
-    fn in_all(per_second: Option<f64>, seconds: f64, most_cost: u64) -> f64 {
-        let most_cost = most_cost as f64;
-        per_second.map_or(0.0, |limit| (limit * seconds / most_cost - 1e-9).ceil() * most_cost)
+/// How much of what a rate lets through was used: of a pattern by all its buckets together.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    /// What it lets through, in all; `None`: there is no such rate, or one of the buckets has none.
+    allowed: Option<f64>,
+    used: f64,
+}
+
+impl Use {
+    /// That of several buckets together.
+    fn and(self, other: Self) -> Self {
+        let allowed = self.allowed.zip(other.allowed).map(|(one, other)| one + other);
+        Self { allowed, used: self.used + other.used }
     }
 
-    /// How much of it these used, 0 to 1; `None`: there is no such rate.
-    fn used(self, by: u64) -> Option<f64> {
-        self.per_second.filter(|limit| *limit > 0.0).map(|_| by as f64 / self.in_all)
+    /// 0 to 1, and a little more by `catch_up`; `None`: there is no such rate.
+    fn share(self) -> Option<f64> {
+        self.allowed.filter(|allowed| *allowed > 0.0).map(|allowed| self.used / allowed)
+    }
+}
+
+/// What a bucket or a budget may let out, and did.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flow {
+    /// What its rate, and its `job_rate`, let through a second; `None`: there is none.
+    per_second: [Option<f64>; 2],
+    /// What it let out of each: units of cost, and jobs.
+    out: [u64; 2],
+    /// The last of these, and when it left, in microseconds since the beginning.
+    last: [u64; 2],
+    last_us: u64,
+}
+
+impl Flow {
+    fn add(&mut self, at_us: u64, cost: u64) {
+        self.last = [cost, 1];
+        (self.out, self.last_us) = ([self.out[0] + cost, self.out[1] + 1], at_us);
+    }
+
+    /// What was used in so long. A job is paid for after it left: what the last one pays for after the end is left out.
+    fn used(&self, lasts_us: u64) -> [Use; 2] {
+        let seconds = |us: u64| us as f64 / 1e6;
+        std::array::from_fn(|of| {
+            let paid = self.per_second[of].map_or(0.0, |rate| rate * seconds(lasts_us.saturating_sub(self.last_us)));
+            let used = self.out[of] as f64 - (self.last[of] as f64 - paid).max(0.0);
+            Use { allowed: self.per_second[of].map(|rate| rate * seconds(lasts_us)), used }
+        })
     }
 }
 
@@ -88,9 +123,10 @@ pub struct Group {
     pub counts: Counts,
     /// How many buckets of it had traffic.
     pub buckets: u64,
-    /// What its rate, and its `job_rate`, let through.
-    allowed: [Allowed; 2],
-    most_cost: u64,
+    /// Of a budget: what it may let out, and did.
+    flow: Flow,
+    /// How much of its rate, and of its `job_rate`, was used, when all is over.
+    used: [Use; 2],
     /// From the push until a worker took the job, or until the end, in microseconds.
     pub waits: Histogram<u64>,
     /// The longest of these.
@@ -122,8 +158,8 @@ impl Group {
             glob,
             counts: Counts::default(),
             buckets: 0,
-            allowed: [Allowed::default(); 2],
-            most_cost: 1,
+            flow: Flow::default(),
+            used: [Use { allowed: Some(0.0), used: 0.0 }; 2],
             waits: histogram(),
             longest_us: 0,
             slot: histogram(),
@@ -145,8 +181,7 @@ impl Group {
 
     /// How much of what its rates let through was used, of the one that was used most, 0 to 1; `None`: it has none.
     pub fn used(&self) -> Option<f64> {
-        let of_each = self.allowed.iter().zip([self.counts.units, self.counts.tries]);
-        of_each.filter_map(|(allowed, by)| allowed.used(by)).reduce(f64::max)
+        self.used.into_iter().filter_map(Use::share).reduce(f64::max)
     }
 }
 
@@ -155,9 +190,7 @@ impl Group {
 struct Bucket {
     name: BucketName,
     groups: Vec<usize>,
-    /// What its rate, and its `job_rate`, let through a second.
-    per_second: [Option<f64>; 2],
-    most_cost: u64,
+    flow: Flow,
     counts: Counts,
 }
 
@@ -196,31 +229,21 @@ impl Measures {
     /// Give a bucket that has traffic for the first time its number. `levels` is its chain.
     pub fn add(&mut self, name: &BucketName, levels: &[Level]) -> usize {
         let of_name = |group: &Group| group.glob.as_ref().is_some_and(|glob| glob.matches(name.as_str().as_bytes()));
-        let of_bucket = levels.first().map_or([None; 2], per_second);
-        let own = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at]));
-        let mut groups: Vec<usize> = own.collect();
-        for at in &groups {
-            let group = &mut self.groups[*at];
-            for (allowed, one) in group.allowed.iter_mut().zip(of_bucket) {
-                let all = if group.buckets == 0 { Some(0.0) } else { allowed.per_second };
-                allowed.per_second = all.zip(one).map(|(all, one)| all + one);
-            }
-        }
+        let flow = Flow { per_second: levels.first().map_or([None; 2], per_second), ..Flow::default() };
+        let mut groups: Vec<usize> = (0..self.groups.len()).filter(|at| of_name(&self.groups[*at])).collect();
         for level in levels.iter().skip(1) {
             let at = *self.budgets.entry(level.name.clone()).or_insert_with(|| {
                 self.groups.push(Group::new(level.name.clone(), true));
                 self.groups.len() - 1
             });
-            self.groups[at].allowed = per_second(level).map(|per_second| Allowed { per_second, in_all: 0.0 });
+            self.groups[at].flow.per_second = per_second(level);
             groups.push(at);
         }
         for at in &groups {
             self.groups[*at].buckets += 1;
         }
         let at = self.buckets.len();
-        let bucket =
-            Bucket { name: name.clone(), groups, per_second: of_bucket, most_cost: 1, counts: Counts::default() };
-        self.buckets.push(bucket);
+        self.buckets.push(Bucket { name: name.clone(), groups, flow, counts: Counts::default() });
         self.by_name.insert(name.clone(), at);
         at
     }
@@ -250,7 +273,7 @@ impl Measures {
     fn end_moment(&mut self) {
         for at in self.changed.drain(..) {
             let group = &mut self.groups[at];
-            group.most_waiting = group.most_waiting.max(group.counts.waiting);
+            group.most_waiting = group.most_waiting.max(group.counts.all_waiting());
             group.is_changed = false;
         }
     }
@@ -262,10 +285,9 @@ impl Measures {
             counts.units += cost;
         });
         let bucket = &mut self.buckets[bucket];
-        bucket.most_cost = bucket.most_cost.max(cost);
+        bucket.flow.add(self.moment_us, cost);
         for at in &bucket.groups {
-            let group = &mut self.groups[*at];
-            group.most_cost = group.most_cost.max(cost);
+            self.groups[*at].flow.add(self.moment_us, cost);
         }
     }
 
@@ -295,7 +317,7 @@ impl Measures {
             let at = |quantile| (!group.slot.is_empty()).then(|| group.slot.value_at_quantile(quantile));
             group.slots.push(Slot { p50_us: at(0.5), p99_us: at(0.99), waiting: group.most_waiting });
             group.slot.reset();
-            group.most_waiting = group.counts.waiting;
+            group.most_waiting = group.counts.all_waiting();
         }
     }
 
@@ -312,8 +334,8 @@ impl Measures {
         let mut found = Vec::new();
         for pattern in 0..patterns {
             let from = self.groups[pattern].asked;
-            let of_it =
-                |at: &usize| self.buckets[*at].groups.contains(&pattern) && self.buckets[*at].counts.waiting > 0;
+            let is_waiting = |bucket: &Bucket| bucket.groups.contains(&pattern) && bucket.counts.all_waiting() > 0;
+            let of_it = |at: &usize| is_waiting(&self.buckets[*at]);
             let some: Vec<usize> = (from..n).chain(0..from.min(n)).filter(of_it).take(each).collect();
             if let Some(last) = some.last() {
                 self.groups[pattern].asked = last + 1;
@@ -334,24 +356,17 @@ impl Measures {
 
     /// The run is over: what is known of each bucket becomes figures of its groups. Groups without traffic go.
     pub fn finish(&mut self) {
-        let seconds = self.lasts_us as f64 / 1e6;
-        let in_all = |of: [Option<f64>; 2], most_cost| {
-            [Allowed::in_all(of[0], seconds, most_cost), Allowed::in_all(of[1], seconds, 1)]
-        };
         for group in self.groups.iter_mut().filter(|group| group.is_budget) {
-            let all = in_all(group.allowed.map(|allowed| allowed.per_second), group.most_cost);
-            for (allowed, in_all) in group.allowed.iter_mut().zip(all) {
-                allowed.in_all = in_all;
-            }
+            group.used = group.flow.used(self.lasts_us);
         }
         for bucket in std::mem::take(&mut self.buckets) {
             let Counts { accepted, taken, retrying, .. } = bucket.counts;
             let served = if accepted == 0 { 0.0 } else { taken.saturating_sub(retrying) as f64 / accepted as f64 };
-            let all = in_all(bucket.per_second, bucket.most_cost);
+            let used = bucket.flow.used(self.lasts_us);
             for at in &bucket.groups {
                 let group = &mut self.groups[*at];
                 if !group.is_budget {
-                    group.allowed.iter_mut().zip(all).for_each(|(allowed, in_all)| allowed.in_all += in_all);
+                    group.used.iter_mut().zip(used).for_each(|(all, one)| *all = all.and(one));
                 }
                 let (sum, squares) = &mut group.served;
                 *sum += served;

@@ -339,12 +339,21 @@ impl Run<'_> {
                     if is_first {
                         self.measures.taken(job.bucket, at_us.saturating_sub(job.at_us));
                         self.measures.count(job.bucket, |counts| counts.late += u64::from(is_late));
+                    } else {
+                        self.measures.count(job.bucket, |counts| counts.retrying -= 1);
                     }
                 }
                 Event::Dropped { bucket, jobs, is_late } => self.dropped(&bucket, jobs, is_late),
+                Event::Failed(job) => {
+                    let Some(job) = JobText::read(&job) else { continue };
+                    self.measures.count(job.bucket, |counts| counts.retrying += 1);
+                }
                 Event::Dead(job) => {
                     let Some(job) = JobText::read(&job) else { continue };
-                    self.measures.count(job.bucket, |counts| counts.dead += 1);
+                    self.measures.count(job.bucket, |counts| {
+                        counts.retrying -= 1;
+                        counts.dead += 1;
+                    });
                 }
             }
         }
@@ -369,7 +378,7 @@ impl Run<'_> {
     async fn end(&mut self, at_us: u64) -> Result<(), SimulationError> {
         let now_us = self.plan.start_us + at_us;
         for bucket in self.measures.all_buckets().iter().map(Some).chain([None]) {
-            let [fresh, tried, overdue] = self.store.still_waiting(bucket, now_us).await?;
+            let [fresh, overdue] = self.store.still_waiting(bucket, now_us).await?;
             for job in fresh.iter().filter_map(|job| JobText::read(job)) {
                 self.measures.waited(job.bucket, at_us.saturating_sub(job.at_us));
             }
@@ -378,9 +387,6 @@ impl Run<'_> {
                     counts.late += 1;
                     counts.waiting = counts.waiting.saturating_sub(1);
                 });
-            }
-            for job in tried.iter().filter_map(|job| JobText::read(job)) {
-                self.measures.count(job.bucket, |counts| counts.retrying += 1);
             }
         }
         Ok(())

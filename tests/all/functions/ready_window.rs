@@ -389,7 +389,9 @@ fn a_stream_whose_undelivered_jobs_were_deleted_goes_on_while_a_worker_holds_one
 /// Workers that wait in a read are woken by a new entry, and by nothing else.
 #[test]
 fn a_group_that_was_set_back_gets_a_job_that_wakes_its_workers() {
-    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 100\n[limits]\nready_window = '250ms'\n");
+    let server = Server::start(&[]); // who moves a group there disturbs no other test
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 100\n[limits]\nready_window = '250ms'\n";
+    let mut case = Case::on(&server, toml);
     case.settle_at(T0);
     case.push_at(T0, "a", &["1", "2", "3", "4", "5", "6", "7", "8"]);
     for n in 0..2 {
