@@ -83,7 +83,9 @@ install: ## install what `make build` made, with the unit and the configuration;
 	install -D -m 644 $(SHARE)/completions/_dripd $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dripd
 	install -D -m 644 $(SHARE)/completions/dripd.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dripd.fish
 	install -D -m 644 $(SHARE)/NOTICES $(DESTDIR)$(PREFIX)/share/doc/dripd/NOTICES
-	@[ -e $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml ] || (set -x; install -D -m 644 config.toml $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml)
+	install -D -m 644 docs/config.schema.json $(DESTDIR)$(PREFIX)/share/doc/dripd/config.schema.json
+	@[ -e $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml ] || (set -x; install -D -m 644 config.toml $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml; \
+	  sed -i '1s|docs/|$(PREFIX)/share/doc/dripd/|' $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml)
 	@mkdir -p $(DESTDIR)$(UNITDIR)
 ifneq ($(filter /home/% /root/% /run/user/%,$(PREFIX)/),)
 	@echo "the unit is not installed: a service cannot run from $(PREFIX), a home directory"
@@ -100,13 +102,15 @@ uninstall: ## remove what `make install` installed; the configuration and the da
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/dripd.1 $(DESTDIR)$(PREFIX)/share/man/man1/dripd-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/dripd
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dripd
-	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dripd.fish $(DESTDIR)$(PREFIX)/share/doc/dripd/NOTICES
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dripd.fish
+	rm -f $(DESTDIR)$(PREFIX)/share/doc/dripd/NOTICES $(DESTDIR)$(PREFIX)/share/doc/dripd/config.schema.json
 	@[ ! -d $(DESTDIR)$(PREFIX)/share/doc/dripd ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/share/doc/dripd
 	@echo "left: $(DESTDIR)$(SYSCONFDIR)/dripd and the data, /var/lib/dripd; a daemon that runs goes on: systemctl disable --now dripd"
 
 deb: build ## build a Debian package, target/debian/*.deb
 	@sh .ci/tool.sh cargo-deb
 	sed -e 's|/usr/local/bin/dripd|/usr/bin/dripd|' systemd/dripd.service > $(SHARE)/dripd.service
+	sed -e '1s|docs/|/usr/share/doc/dripd/|' config.toml > $(SHARE)/config.toml
 	@printf 'dripd (%s-1) unstable; urgency=medium\n\n  * What users notice stands in changelog.gz.\n\n -- %s  %s\n' \
 	  "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$$(sed -n 's/^maintainer = "\(.*\)".*/\1/p' Cargo.toml)" \
 	  "$$(date -R -d "@$$(git log -1 --format=%ct 2>/dev/null || date +%s)")" > $(SHARE)/changelog.Debian

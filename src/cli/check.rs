@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Exit, Failure, say_all};
 use crate::config::connection::Place;
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, schema};
 use crate::model::duration;
 use crate::model::forward::Forward;
 use crate::model::node::{Budget, Node, Slow};
@@ -19,10 +19,17 @@ use crate::store::Address;
 pub(super) struct Check {
     /// The file to check [default: as every command finds it]
     file: Option<PathBuf>,
+    /// Print the JSON Schema of the file, for editors, and check nothing
+    #[arg(long, conflicts_with = "file")]
+    schema: bool,
 }
 
 impl Check {
     pub(super) fn run(&self, named: Option<&Path>, environment: &Environment) -> Result<Exit, Failure> {
+        if self.schema {
+            say_all(&serde_json::to_string_pretty(&schema::of_file()).expect("JSON"));
+            return Ok(Exit::Done);
+        }
         let config = Config::load(self.file.as_deref().or(named), environment)?;
         let mut lines = vec![format!("{}: good", config.source())];
         let address = Address::of(&config.redis).map_err(|why| why.of(config.source()))?;

@@ -16,7 +16,7 @@ use crate::model::route::Route;
 
 pub use key::{Allowed, Key};
 use key::{key, text};
-pub(super) use of_redis::URL_HINT;
+pub(super) use of_redis::{PREFIX_PATTERN, URL_HINT};
 pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS};
 
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
@@ -251,10 +251,14 @@ pub const BUDGET: &[Key] = &[
     ),
 ];
 
+/// The form of `match` of a budget.
+pub(super) const BUDGET_MATCH_HINT: &str =
+    "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces";
+
 /// The key of `[[budget]]` beside those of a budget.
 pub const BUDGET_MATCH: &[Key] = &[text(
     "match",
-    "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces",
+    BUDGET_MATCH_HINT,
     "Which budgets the entry is for: a name, or a glob for one budget of each name that a `within` comes to. It must be there.",
 )];
 
@@ -262,7 +266,7 @@ pub const BUDGET_MATCH: &[Key] = &[text(
 pub const EXPECT: &[Key] = &[text(
     "assert",
     expectation::HINT,
-    "What must come out of `dripd simulate` with this file, as in `sms:* wait.p99 < 30s`. A daemon does not read it.",
+    "What must come out of `dripd simulate` with this file, as in `sms:* wait.p99 < 30s`. A daemon does not read it. It must be there.",
 )];
 
 /// The key of `[[bucket]]` beside those of a policy.

@@ -8,6 +8,7 @@ mod lines;
 mod nodes;
 mod policies;
 mod routes;
+pub mod schema;
 mod section;
 mod server;
 pub mod settings;

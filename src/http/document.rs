@@ -2,7 +2,6 @@
 
 pub(super) mod bodies;
 pub(super) mod keys;
-mod pattern;
 pub(super) mod shapes;
 
 use std::collections::BTreeSet;

@@ -57,7 +57,7 @@ pub enum Figure {
 
 impl Figure {
     /// Each with its name.
-    const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("wait.p50", Self::WaitP50),
         ("wait.p95", Self::WaitP95),
         ("wait.p99", Self::WaitP99),

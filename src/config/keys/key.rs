@@ -18,6 +18,28 @@ pub struct Key {
     pub about: &'static str,
 }
 
+impl Key {
+    /// Whether the key must be written: its purpose says so.
+    pub fn is_required(&self) -> bool {
+        self.about.ends_with("It must be there.")
+    }
+
+    /// The default as JSON; `None`: there is none.
+    pub fn default_value(&self) -> Option<serde_json::Value> {
+        let table = format!("it = {}", self.default).parse::<toml::Table>().ok()?;
+        serde_json::to_value(table.get("it")?).ok()
+    }
+
+    /// The examples that the sentence of its allowed values has, as in "20ms".
+    pub fn examples(&self) -> Vec<String> {
+        let Allowed::Words(hint) = self.allowed else { return Vec::new() };
+        let Some((_, examples)) = hint.split_once("as in \"").or_else(|| hint.split_once("such as \"")) else {
+            return Vec::new();
+        };
+        examples.split('"').step_by(2).take(1).map(str::to_owned).collect()
+    }
+}
+
 /// The values that a key allows.
 #[derive(Debug)]
 pub enum Allowed {

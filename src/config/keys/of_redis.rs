@@ -9,6 +9,9 @@ pub(in crate::config) const URL_HINT: &str =
 /// The form of a prefix, for error messages.
 const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
 
+/// The same as a regular expression.
+pub(in crate::config) const PREFIX_PATTERN: &str = r"(?!.*(:queue:|:ready$|:queue$))[^{}\s\u0000-\u001f\u007f-\u009f]+";
+
 /// The allowed values of `partitions` and of `partition_by`.
 const PARTITIONS_HINT: &str = "write a power of two, 1 to 64";
 const PARTITION_BY_HINT: &str = "write how many parts, 1 to 8";

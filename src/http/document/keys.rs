@@ -1,21 +1,12 @@
-//! Schemas of the keys of a policy, made from the tables by which the parser of the configuration reads.
-
-use std::time::Duration;
+//! Schemas of the keys of a policy, as settings of buckets and budgets.
 
 use serde_json::json;
-use utoipa::openapi::schema::{
-    AdditionalProperties, AnyOfBuilder, ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, Type,
-};
-use utoipa::openapi::{Ref, RefOr};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::pattern;
-use super::shapes::{Rate, Time, rate};
-use crate::config::keys::{Allowed, BUDGET, Key, LONGEST_CATCH_UP, MOST_GATES, POLICY};
-use crate::model::limiter::Kind;
-use crate::model::node::Told;
-use crate::model::quota::{self, Quota};
-use crate::operate::bounds::LONGEST;
+use crate::config::keys::{BUDGET, Key, POLICY};
+use crate::config::schema::{table, value};
 
 /// An object of keys that are set for buckets: at least one.
 pub(in crate::http) struct BucketKeys;
@@ -77,109 +68,10 @@ pub(super) fn names(is_budget: bool) -> impl Iterator<Item = &'static str> {
     if is_budget { BUDGET } else { POLICY }.iter().map(|key| key.name)
 }
 
-/// An object with these keys and no others.
-fn table(keys: &[Key]) -> ObjectBuilder {
-    let object = ObjectBuilder::new().additional_properties(Some(AdditionalProperties::FreeForm(false)));
-    keys.iter().fold(object, |object, key| object.property(key.name, value(key)))
-}
-
 /// The value of one of these keys; the path says which key.
 fn any_of(keys: &[Key]) -> RefOr<Schema> {
     let any = keys.iter().fold(AnyOfBuilder::new(), |any, key| any.item(value(key)));
     RefOr::T(any.description(Some("The value of the key that the path names")).examples(["5/s"]).into())
-}
-
-fn text() -> ObjectBuilder {
-    ObjectBuilder::new().schema_type(Type::String)
-}
-
-fn like(pattern: &str) -> ObjectBuilder {
-    text().pattern(Some(pattern::whole(pattern)))
-}
-
-fn whole(least: u64, most: u64) -> ObjectBuilder {
-    let (least, most) = (i64::try_from(least).unwrap_or(i64::MAX), i64::try_from(most).unwrap_or(i64::MAX));
-    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most))
-}
-
-fn one_word(words: &[&str]) -> ObjectBuilder {
-    text().enum_values(Some(words.iter().copied()))
-}
-
-/// A value, or the word `none`, which takes the value away.
-fn or_none(schema: impl Into<RefOr<Schema>>, about: &str) -> Schema {
-    AnyOfBuilder::new().item(schema).item(one_word(&["none"])).description(Some(about)).into()
-}
-
-/// The schema of the values that a key takes.
-fn value(key: &Key) -> Schema {
-    let about = Some(key.about);
-    match &key.allowed {
-        Allowed::Number(least, most) => whole(*least, *most).description(about).into(),
-        Allowed::Duration(least, most) => like(&pattern::duration(*least, *most)).description(about).into(),
-        Allowed::Table(keys) => table(keys).description(about).into(),
-        Allowed::Words(_) => words(key),
-    }
-}
-
-/// The schema of a key whose table describes it in a sentence. A key that is unknown here takes any value; a test
-/// checks that there is none.
-fn words(key: &Key) -> Schema {
-    let about = Some(key.about);
-    match key.name {
-        "rate" => rate().description(about).into(),
-        "job_rate" => or_none(Ref::from_schema_name(Rate::name()), key.about),
-        "ttl" => or_none(Ref::from_schema_name(Time::name()), key.about),
-        "concurrency" => or_none(whole(1, 100_000), key.about),
-        "overflow" => one_word(&["reject", "drop-oldest"]).description(about).into(),
-        "told" => one_word(&Told::ALL.map(Told::as_str)).description(about).into(),
-        "route" => like("[A-Za-z0-9._-]{1,64}").description(about).into(),
-        "catch_up" => like(&pattern::duration(Duration::ZERO, LONGEST_CATCH_UP)).description(about).into(),
-        // Settings of a named bucket may not use `{1}`, which a schema cannot express.
-        "within" => like(r"([^{}\u0000-\u001f\u007f-\u009f]|\{[1-9][0-9]{0,2}\})*").description(about).into(),
-        "ordered" | "adaptive" => ObjectBuilder::new().schema_type(Type::Boolean).description(about).into(),
-        "quota" => {
-            let amount = pattern::per_period(quota::MAX_COUNT.into(), Duration::from_secs(1), LONGEST, "us");
-            let one = || like(&format!("{amount}(@[+-]((0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"));
-            one_or_more(one, Quota::MOST_OF_ONE, key.about)
-        }
-        "admit" => one_or_more(gate, MOST_GATES, key.about),
-        _ => any(),
-    }
-}
-
-fn any() -> Schema {
-    ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).into()
-}
-
-/// One value, or a list of at most `most`.
-fn one_or_more<T: Into<Schema>>(one: impl Fn() -> T, most: usize, about: &str) -> Schema {
-    let list = ArrayBuilder::new().items(RefOr::T(one().into())).max_items(Some(most));
-    AnyOfBuilder::new().item(one().into()).item(list).description(Some(about)).into()
-}
-
-/// A limiter in `admit`: each kind has keys of its own.
-fn gate() -> Schema {
-    let one = |kind: Kind| {
-        let (counts, name) = (kind.counts(), if kind.size_name().is_some() { "count" } else { "limit" });
-        let mut gate = ObjectBuilder::new()
-            .additional_properties(Some(AdditionalProperties::FreeForm(false)))
-            .property("limiter", one_word(&[kind.as_str()]))
-            .required("limiter")
-            .property(name, whole((*counts.start()).into(), (*counts.end()).into()))
-            .required(name)
-            .property("period", like(&pattern::duration(kind.unit(), LONGEST)))
-            .required("period");
-        if let Some(size) = kind.size_name() {
-            let sizes = kind.sizes();
-            gate = gate.property(size, whole((*sizes.start()).into(), (*sizes.end()).into())).required(size);
-        }
-        if kind == Kind::FixedWindow {
-            gate = gate.property("aligned", ObjectBuilder::new().schema_type(Type::Boolean));
-        }
-        gate
-    };
-    Kind::ALL.into_iter().fold(OneOfBuilder::new(), |all, kind| all.item(one(kind))).into()
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, ObjectBuilder, Schema, 
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::pattern::{duration, number, per_period, whole};
-use crate::model::{bucket, limiter, rate};
+use crate::config::schema;
+use crate::config::schema::pattern::{duration, number, per_period, whole};
+use crate::model::{bucket, limiter};
 use crate::operate::bounds::{LONGEST, REASON_MOST};
 use crate::store::dead::LONGEST_GLOB;
 use crate::store::top::By;
@@ -82,19 +83,13 @@ shape!(
 
 shape!(
     /// How long something is set for.
-    Time = like(&duration(MS, LONGEST)).description(Some("1ms to 366d, in us ms s m h d")).examples(["10m"])
+    Time = schema::time().description(Some("1ms to 366d, in us ms s m h d")).examples(["10m"])
 );
 
 shape!(
     /// A rate.
-    Rate = rate()
+    Rate = schema::rate()
 );
-
-/// The schema of a rate, to which a description may be added.
-pub(super) fn rate() -> ObjectBuilder {
-    let pattern = per_period(rate::MAX_COUNT.into(), MS, LONGEST, "ms");
-    like(&pattern).description(Some(rate::Rate::HINT)).examples(["5/s"])
-}
 
 shape!(
     /// The rate of a limiter.
@@ -167,7 +162,7 @@ pub(super) fn all() -> Vec<(String, RefOr<Schema>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::duration as durations;
+    use crate::model::{duration as durations, rate as rates};
 
     /// A function that tells whether a text is valid for a shape.
     fn matches<T: PartialSchema>() -> impl Fn(&str) -> bool {
@@ -190,15 +185,15 @@ mod tests {
                 let is = durations::parse(&text).is_some_and(|time| (MS..=LONGEST).contains(&time));
                 assert_eq!(time(&text), is, "{text}");
                 let text = format!("1/{text}");
-                assert_eq!(is_rate(&text), rate::Rate::parse(&text).is_ok(), "{text}");
+                assert_eq!(is_rate(&text), rates::Rate::parse(&text).is_ok(), "{text}");
             }
         }
         for count in [0, 1, 99, 49_999_999, 50_000_000, 50_000_001] {
             let text = format!("{count}/d");
-            assert_eq!(is_rate(&text), rate::Rate::parse(&text).is_ok(), "{text}");
+            assert_eq!(is_rate(&text), rates::Rate::parse(&text).is_ok(), "{text}");
         }
         for text in ["5/s", "5/us", "5/", "/s", "5/1.5s", " 5/s"] {
-            assert_eq!(is_rate(text), rate::Rate::parse(text).is_ok(), "{text}");
+            assert_eq!(is_rate(text), rates::Rate::parse(text).is_ok(), "{text}");
         }
     }
 

@@ -13,6 +13,7 @@ mod figures;
 mod links;
 mod python;
 mod reference;
+mod schema;
 
 /// A page, and what the tests want to know of it.
 struct Page {

@@ -11,7 +11,7 @@ const UNITS: [(&str, u128); 6] =
 const DIGITS: usize = 15;
 
 /// A whole number from `least` to `most`.
-pub(super) fn number(least: u128, most: u128) -> String {
+pub fn number(least: u128, most: u128) -> String {
     let (shortest, longest) = (least.to_string().len(), most.to_string().len());
     let (lowest, highest) =
         (|digits: usize| 10_u128.pow(digits as u32 - 1), |digits: usize| 10_u128.pow(digits as u32) - 1);
@@ -89,17 +89,17 @@ fn times(least: Duration, most: Duration, finest: &str) -> String {
 }
 
 /// A pattern that must match the whole text.
-pub(super) fn whole(pattern: &str) -> String {
+pub fn whole(pattern: &str) -> String {
     format!("^{pattern}$")
 }
 
 /// A duration within bounds.
-pub(super) fn duration(least: Duration, most: Duration) -> String {
+pub fn duration(least: Duration, most: Duration) -> String {
     times(least, most, "us")
 }
 
 /// A count in a period: `5/s`, `30/60s`. A unit without a number means one of it.
-pub(super) fn per_period(most: u128, least: Duration, longest: Duration, finest: &str) -> String {
+pub fn per_period(most: u128, least: Duration, longest: Duration, finest: &str) -> String {
     let alone = UNITS.iter().skip_while(|(unit, _)| *unit != finest);
     let alone = alone.filter(|(_, us)| (least.as_micros()..=longest.as_micros()).contains(us));
     let alone: Vec<&str> = alone.map(|(unit, _)| *unit).collect();
