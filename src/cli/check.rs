@@ -67,6 +67,9 @@ impl Check {
         if !record.limits.ready_window.is_default() {
             lines.push(format!("{:width$}  ready_window {}", "(routes)", record.limits.ready_window));
         }
+        for one in &config.overrides {
+            lines.push(format!("note      ${} sets {}", one.variable, one.key));
+        }
         if record.has_ttl() {
             lines.push(
                 "note      ttl holds for jobs with options and single jobs over HTTP: a plain LPUSH tells no time"

@@ -1,7 +1,11 @@
 //! The environment of the process, read once at the start.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// What the names of all variables of dripd's own begin with.
+pub(super) const PREFIX: &str = "DRIPD_";
 
 /// The value of a variable; an empty one counts as not set.
 pub fn variable(name: &str) -> Option<OsString> {
@@ -15,6 +19,8 @@ pub struct Environment {
     pub config: Option<PathBuf>,
     /// `$DRIPD_REDIS_URL`
     pub redis_url: Option<String>,
+    /// All variables that begin with `DRIPD_` and are not empty: some set keys of the configuration.
+    pub variables: BTreeMap<String, String>,
     /// `$STATE_DIRECTORY`, set by systemd
     pub state_directory: Option<PathBuf>,
     /// `$CREDENTIALS_DIRECTORY`, set by systemd
@@ -30,6 +36,10 @@ impl Environment {
         Self {
             config: path("DRIPD_CONFIG"),
             redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),
+            variables: std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .filter(|(name, value)| name.starts_with(PREFIX) && !value.is_empty())
+                .collect(),
             state_directory: path("STATE_DIRECTORY"),
             credentials_directory: path("CREDENTIALS_DIRECTORY"),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

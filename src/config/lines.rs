@@ -23,6 +23,7 @@ pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {
             }
             _ => Vec::new(),
         },
+        ..Part::default()
     };
     for (key, value) in root.get_ref() {
         match (key.get_ref().as_ref(), value.get_ref()) {

@@ -6,6 +6,7 @@ pub mod http;
 pub mod keys;
 mod lines;
 mod nodes;
+mod overrides;
 mod policies;
 mod routes;
 pub mod schema;
@@ -23,6 +24,7 @@ pub use connection::hide_password;
 pub use environment::{Environment, variable};
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
+pub use overrides::Override;
 use policies::{check_order, read_limits, read_policy};
 use routes::{read_routes, refuse_unfit, unfit_keys};
 use section::{Problems, Section};
@@ -56,6 +58,8 @@ pub struct Config {
     pub record_source: Source,
     /// What must come out of a simulation.
     pub expected: Vec<Expectation>,
+    /// The variables of the environment that set keys.
+    pub overrides: Vec<Override>,
 }
 
 /// A configuration that cannot be used: its source and all its problems.
@@ -124,8 +128,9 @@ impl Config {
             let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
             BadConfig::one(source.clone(), format!("is no TOML: line {line}: {}", why.message().replace('\n', "; ")))
         };
-        let table = text.parse::<toml::Table>().map_err(no_toml)?;
+        let mut table = text.parse::<toml::Table>().map_err(no_toml)?;
         let mut problems = Problems::default();
+        let overrides = overrides::apply(&mut table, &environment.variables, &mut problems);
         let mut root = Section::new("", table, &[]);
         let redis =
             redis_settings(&mut root.section("redis", &[keys::REDIS], &mut problems), environment, &mut problems);
@@ -179,10 +184,13 @@ impl Config {
             tree::check(&record, &mut problems); // entries are told by position, so all are needed
         }
         if problems.is_empty() {
-            let record_source = lines::source_of(text, path.as_deref(), &environment.host);
-            Ok(Self { path, redis, http, record, record_source, expected })
+            let mut record_source = lines::source_of(text, path.as_deref(), &environment.host);
+            overrides::note(&mut record_source, &overrides);
+            Ok(Self { path, redis, http, record, record_source, expected, overrides })
         } else {
-            Err(BadConfig { source, problems: problems.into_list() })
+            let problems =
+                problems.into_list().into_iter().map(|problem| overrides::name(problem, &overrides)).collect();
+            Err(BadConfig { source, problems })
         }
     }
 

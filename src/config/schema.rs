@@ -35,14 +35,14 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(3_600);
 const MS: Duration = Duration::from_millis(1);
 
 /// A table of the file: its name, and its keys.
-type Section = (&'static str, &'static [&'static [Key]]);
+pub(super) type Section = (&'static str, &'static [&'static [Key]]);
 
 /// The tables that stand once.
-const SECTIONS: [Section; 4] =
+pub(super) const SECTIONS: [Section; 4] =
     [("redis", &[keys::REDIS]), ("http", &[keys::HTTP]), ("defaults", &[keys::POLICY]), ("limits", &[keys::LIMITS])];
 
 /// The tables of which there may be any number, each under `[[name]]`.
-const ENTRIES: [Section; 4] = [
+pub(super) const ENTRIES: [Section; 4] = [
     ("bucket", &[keys::BUCKET, keys::POLICY]),
     ("budget", &[keys::BUDGET_MATCH, keys::BUDGET]),
     ("route", &[keys::ROUTE]),

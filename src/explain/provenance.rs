@@ -51,6 +51,13 @@ pub enum Origin {
         #[serde(rename = "match")]
         pattern: Option<String>,
     },
+    /// A variable of the environment of that daemon.
+    Environment {
+        /// Its machine.
+        host: String,
+        /// The name of the variable.
+        variable: String,
+    },
     /// The record, of which nobody knows where it comes from.
     Record,
     /// Nobody: it is the default.
@@ -174,6 +181,9 @@ impl Origin {
     }
 
     fn of_part(source: &Source, part: &Part, key: &str, section: &'static str, pattern: Option<String>) -> Self {
+        if let Some(variable) = part.variables.get(key) {
+            return Self::Environment { host: source.host.clone(), variable: variable.clone() };
+        }
         match &source.path {
             Some(path) if part.names(key) => {
                 Self::File { host: source.host.clone(), path: path.clone(), line: part.line, section, pattern }
@@ -193,6 +203,7 @@ impl Origin {
                 let pattern = pattern.as_ref().map_or_else(String::new, |pattern| format!(" match {pattern:?}"));
                 format!("{}:{}{line} {section}{pattern}", plain(host), plain(path))
             }
+            Self::Environment { host, variable } => format!("{}:${}", plain(host), plain(variable)),
             Self::Record => "the policies in force; from which file is not known".to_owned(),
             Self::BuiltIn => "built-in default".to_owned(),
         }

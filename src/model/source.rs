@@ -2,6 +2,8 @@
 //! not in it: daemons compare records, and the same policies on another machine, or a few lines further down, are the
 //! same record.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The machine, the file and the lines that a record was read from.
@@ -33,11 +35,14 @@ pub struct Part {
     /// The keys that the section sets. For any other key the next section applies, or the built-in default.
     #[serde(default)]
     pub keys: Vec<String>,
+    /// The keys that variables of the environment set, over those of the file, each with the name of its variable.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
 }
 
 impl Part {
-    /// Whether the section sets a key.
+    /// Whether the section, or a variable for it, sets a key.
     pub fn names(&self, key: &str) -> bool {
-        self.keys.iter().any(|named| named == key)
+        self.variables.contains_key(key) || self.keys.iter().any(|named| named == key)
     }
 }

@@ -124,15 +124,18 @@ fn with_daemon(report: &mut Report, with: &mut Place, without: &mut Place) -> io
             || without.rate(&mut other, pipeline),
         )?;
     }
-    let (mut mine, mut other) = (Spread::One.load(LPUSH), Spread::One.load(LPUSH));
-    report.pairs(
-        |pairs| {
-            let what = "LPUSH, pipeline 16, one bucket, with the daemon";
-            row(what, "with a passive tracking reader", pairs, Some(0.9))
-        },
-        || with.rate(&mut mine, 16),
-        || without.rate_with_reader(&mut other, 16),
-    )?;
+    // Whoever wants to hear of changes costs this much at least.
+    for (spread, pipeline, goal) in
+        [(Spread::One, 1, None), (Spread::Many, 1, None), (Spread::One, 16, Some(0.9)), (Spread::Many, 16, None)]
+    {
+        let (mut mine, mut other) = (spread.load(LPUSH), spread.load(LPUSH));
+        let what = format!("LPUSH, pipeline {pipeline}, {}, with the daemon", spread.words());
+        report.pairs(
+            |pairs| row(&what, "with a passive tracking reader", pairs, goal),
+            || with.rate(&mut mine, pipeline),
+            || without.rate_with_reader(&mut other, pipeline),
+        )?;
+    }
     Ok(())
 }
 

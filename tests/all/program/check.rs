@@ -131,6 +131,46 @@ fn entry(glob: &str, n: usize) -> String {
 }
 
 #[test]
+fn keys_come_from_the_environment_too_and_whoever_asks_hears_from_where() {
+    let shell = Shell::new("[defaults]\nrate = '5/s'\n[[bucket]]\nmatch = 'sms:*'\nrate = '1/10s'\n");
+    let variables = [("DRIPD_DEFAULTS_RATE", "7/s"), ("DRIPD_BUCKET_1_CAPACITY", "12"), ("DRIPD_BUCKET", "acme")];
+    let run = |args: &[&str], more: &[(&str, &str)]| {
+        said(&shell.command(args).envs(variables).envs(more.iter().copied()).output().expect("it runs"))
+    };
+    let (code, out, _) = run(&["check"], &[]);
+    assert_eq!(code, 0);
+    for line in [
+        "sms:*     rate 1/10s capacity 12 ",
+        "(others)  rate 7/s ",
+        "note      $DRIPD_DEFAULTS_RATE sets defaults.rate",
+        "note      $DRIPD_BUCKET_1_CAPACITY sets bucket[1].capacity",
+    ] {
+        assert!(out.contains(line), "{line} is not in\n{out}");
+    }
+    let wrong = [("DRIPD_DEFAULTS_RATE", "7"), ("DRIPD_REDIS_PREFFIX", "q")];
+    for command in ["check", "run"] {
+        let (code, _, err) = run(&[command], &wrong);
+        assert_eq!(code, 78, "{err}");
+        assert!(
+            err.contains("2 problems") && err.contains("$DRIPD_DEFAULTS_RATE: \"7\" is not allowed; write"),
+            "{err}"
+        );
+        assert!(err.contains("$DRIPD_REDIS_PREFFIX: PREFFIX is an unknown key; did you mean PREFIX?"), "{err}");
+    }
+    let _daemon = Daemon::spawn_with(shell.home(), &variables);
+    eventually("a daemon has stored what it read", || run(&["explain", "sms:a"], &[]).1.contains("_CAPACITY"));
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let (_, out, _) = run(&["explain", "sms:a"], &[]);
+    assert!(out.contains(&format!("{host}:$DRIPD_BUCKET_1_CAPACITY")), "{out}");
+    assert!(
+        out.contains("config.toml:") && out.contains("[[bucket]] match \"sms:*\""),
+        "its rate is from the file: {out}"
+    );
+    let (_, out, _) = run(&["explain", "other"], &[]);
+    assert!(out.contains(&format!("{host}:$DRIPD_DEFAULTS_RATE")), "{out}");
+}
+
+#[test]
 fn tls_that_verifies_nothing_is_refused() {
     let shell = Shell::new("");
     let (code, _, err) = said(
