@@ -186,11 +186,11 @@ proptest! {
             let _: i64 = case.cmd(&["LPUSH", "list", "x"]);
             let found: Vec<String> = calls.iter().filter_map(|call| wrong(&mut case.redis, &names, call)).collect();
             prop_assert!(found.is_empty(), "{:#?}", found);
-            let policies: Vec<String> = case.cmd(&["KEYS", "*:policy"]);
+            let policies: Vec<Vec<u8>> = case.cmd(&["KEYS", "*:policy"]); // of any bytes
             for policy in policies {
                 let _: Value = redis::cmd("FCALL").arg("drip__heal").arg(1).arg(&policy).arg("").query(&mut case.redis).unwrap_or(Value::Nil);
                 let audit: Vec<String> = redis::cmd("FCALL").arg("drip__audit").arg(1).arg(&policy).query(&mut case.redis).expect("it runs");
-                prop_assert!(audit.is_empty(), "{}: {:#?}", policy, audit);
+                prop_assert!(audit.is_empty(), "{:?}: {:#?}", String::from_utf8_lossy(&policy), audit);
             }
             Ok(())
         })?;
