@@ -188,8 +188,8 @@ impl Config {
             overrides::note(&mut record_source, &overrides);
             Ok(Self { path, redis, http, record, record_source, expected, overrides })
         } else {
-            let problems =
-                problems.into_list().into_iter().map(|problem| overrides::name(problem, &overrides)).collect();
+            let problems = problems.into_list();
+            let problems = problems.iter().map(|problem| overrides::name(problem, &overrides)).collect();
             Err(BadConfig { source, problems })
         }
     }

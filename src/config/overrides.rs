@@ -120,10 +120,10 @@ pub(super) fn note(source: &mut Source, overrides: &[Override]) {
 }
 
 /// A problem of a key that a variable sets names the variable.
-pub(super) fn name(problem: String, overrides: &[Override]) -> String {
+pub(super) fn name(problem: &str, overrides: &[Override]) -> String {
     let of_key = |one: &&Override| problem.strip_prefix(&one.key).is_some_and(|rest| rest.starts_with(':'));
     let found = overrides.iter().find(of_key);
-    found.map_or_else(|| problem.clone(), |one| format!("${}{}", one.variable, &problem[one.key.len()..]))
+    found.map_or_else(|| problem.to_owned(), |one| format!("${}{}", one.variable, &problem[one.key.len()..]))
 }
 
 /// The table at the end of a way, made where it is missing; `None`: something else is there.
@@ -250,7 +250,8 @@ mod tests {
                     [[http.token]]\nname = '7'\nfile = 'f'\nmay = 'read'\n\
                     [defaults]\nrate = '5/s'\nordered = true\nconcurrency = 1\nbackoff = { initial = '2s' }\n[limits]\nmax_ready = 500\n\
                     [[budget]]\nmatch = 'p'\nrate = '9/s'\nquota = ['5/h', '9/d']\n[[route]]\nname = 'r'\nready_window = 'off'\n";
-        let entries: String = (1..=10).map(|n| format!("[[bucket]]\nmatch = 'b{n}'\ncapacity = {n}\n")).collect();
+        let entry = |n: usize| format!("[[bucket]]\nmatch = 'b{n}'\ncapacity = {n}\n");
+        let entries = (1..=10).map(entry).collect::<Vec<_>>().concat();
         let named: Vec<[String; 2]> = (1..=10)
             .flat_map(|n| {
                 [

@@ -1,4 +1,4 @@
-//! The JSON Schema of the configuration file, made from the tables of keys by which the file is read: for editors. The OpenAPI document
+//! The JSON Schema of the configuration file, made from the tables of keys by which the file is read: for editors. The `OpenAPI` document
 //! takes the keys of policies from here.
 //!
 //! What one key allows is said. What several keys say together, as that `ordered` needs `concurrency = 1`, only `dripd check` knows.
