@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dripd::config::connection::Place;
-use dripd::config::{Fsync, RedisSettings};
+use dripd::config::{Fsync, RedisSettings, without_variables};
 use dripd::model::partitioning::Partitioning;
 use dripd::store::{Layout, Partition};
 use dripd::system::built_in_redis;
@@ -53,8 +53,7 @@ impl Guarded {
             read -r _; kill -$signal $pid; wait $pid; [ -z "$home" ] || rm -rf "$home""#;
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", signal]).arg(home.unwrap_or(Path::new(""))).arg(log).arg(program).args(args);
-        command
-            .env_remove("DRIPD_REDIS_URL")
+        without_variables(&mut command)
             .env_remove("STATE_DIRECTORY")
             .env("RUNTIME_DIRECTORY", log.with_extension("run"));
         std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for the bench
@@ -277,8 +276,8 @@ impl Daemon {
     /// Another command of dripd's, with the configuration of this daemon.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(DRIPD);
-        command.arg("--config").arg(&self.config).args(args).env_remove("DRIPD_REDIS_URL");
-        command.env("RUNTIME_DIRECTORY", self.log.with_extension("run"));
+        command.arg("--config").arg(&self.config).args(args);
+        without_variables(&mut command).env("RUNTIME_DIRECTORY", self.log.with_extension("run"));
         command
     }
 

@@ -3,9 +3,19 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What the names of all variables of dripd's own begin with.
 pub(super) const PREFIX: &str = "DRIPD_";
+
+/// Take all variables of dripd's own from a command: it shall do what its configuration file says, and nothing else.
+pub fn without_variables(command: &mut Command) -> &mut Command {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())) {
+        command.env_remove(name);
+    }
+    command
+}
 
 /// The value of a variable; an empty one counts as not set.
 pub fn variable(name: &str) -> Option<OsString> {
@@ -37,7 +47,7 @@ impl Environment {
             config: path("DRIPD_CONFIG"),
             redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),
             variables: std::env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
                 .filter(|(name, value)| name.starts_with(PREFIX) && !value.is_empty())
                 .collect(),
             state_directory: path("STATE_DIRECTORY"),

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use connection::Place;
 pub use connection::hide_password;
-pub use environment::{Environment, variable};
+pub use environment::{Environment, variable, without_variables};
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 pub use overrides::Override;

@@ -12,7 +12,7 @@ use super::schema::{self, ENTRIES, SECTIONS};
 use super::section::Problems;
 use crate::model::source::{Part, Source};
 
-/// The variable of `redis.url` is older than the others, and replaces `redis.sentinel` and `redis.cluster` too: [`super::connection`] reads it.
+/// The variable of `redis.url` is read by [`super::connection`]: the file holds no password where the variable does.
 const REDIS_URL: &str = "DRIPD_REDIS_URL";
 
 /// A part of the way to a key: a table, or one of its numbered entries, from 1.
@@ -65,6 +65,10 @@ pub(super) fn apply(file: &mut Table, variables: &BTreeMap<String, String>, prob
     found.sort_by(|a, b| a.0.cmp(&b.0)); // the tenth entry comes after the second
     let mut overrides = Vec::new();
     for (place, key, variable, text) in found {
+        if text.contains(char::REPLACEMENT_CHARACTER) {
+            problems.add(format!("${variable}: it is no UTF-8"));
+            continue;
+        }
         match table_at(file, &place.way) {
             Ok(Some(table)) => {
                 table.insert(place.key.to_owned(), value_of(key, text));
@@ -121,7 +125,7 @@ pub(super) fn note(source: &mut Source, overrides: &[Override]) {
 
 /// A problem of a key that a variable sets names the variable.
 pub(super) fn name(problem: &str, overrides: &[Override]) -> String {
-    let of_key = |one: &&Override| problem.strip_prefix(&one.key).is_some_and(|rest| rest.starts_with(':'));
+    let of_key = |one: &&Override| problem.strip_prefix(&one.key).is_some_and(|rest| rest.starts_with([':', '.', '[']));
     let found = overrides.iter().find(of_key);
     found.map_or_else(|| problem.to_owned(), |one| format!("${}{}", one.variable, &problem[one.key.len()..]))
 }
@@ -151,18 +155,20 @@ fn table_at<'a>(file: &'a mut Table, way: &[Step]) -> Result<Option<&'a mut Tabl
     Ok(Some(table))
 }
 
-/// The value that a text is: a key that takes nothing but texts takes it as it is, and for another one it is read as in the file.
+/// The value that a text is. In quotes it is read as in the file, so that `""` is the empty text. Otherwise a key that takes nothing but
+/// texts takes it as it is, and for another one it is read as in the file too.
 fn value_of(key: &Key, text: &str) -> Value {
+    let text = text.trim_end_matches(['\n', '\r']); // as whoever reads a file into it leaves there
     let as_text = || Value::String(text.to_owned());
     let takes_text_only = serde_json::to_value(schema::value(key)).is_ok_and(|schema| schema["type"] == "string");
-    if takes_text_only {
+    if takes_text_only && !text.starts_with(['"', '\'']) {
         return as_text();
     }
     let table = format!("it = {text}").parse::<Table>().ok().filter(|table| table.len() == 1);
     table.and_then(|mut table| table.remove("it")).unwrap_or_else(as_text)
 }
 
-/// The key that a variable sets; `None`: it begins as none of them does.
+/// The key that a variable sets; `None`: it begins with no section of the file.
 fn resolve(variable: &str) -> Result<Option<(Place, &'static Key)>, String> {
     let Some(name) = variable.strip_prefix(PREFIX) else { return Ok(None) };
     let below = |section: &str| name.strip_prefix(&section.to_ascii_uppercase())?.strip_prefix('_');
@@ -189,10 +195,13 @@ fn in_entry(
     section: &'static str,
     tables: &'static [&'static [Key]],
 ) -> Result<(Place, &'static Key), String> {
-    let numbered = rest.split_once('_').and_then(|(n, rest)| Some((n.parse().ok().filter(|n| *n > 0)?, rest)));
+    let is_number = |(n, _): &(&str, &str)| n.starts_with(|c: char| ('1'..='9').contains(&c));
+    let numbered = rest.split_once('_').filter(is_number).and_then(|(n, rest)| Some((n.parse().ok()?, rest)));
     let Some((n, rest)) = numbered else {
+        let above = if way.is_empty() { "" } else { "HTTP_" };
         let upper = section.to_ascii_uppercase();
-        return Err(format!("say which {section}, from 1, as in {PREFIX}{upper}_1_{}", upper_name(&tables[0][0])));
+        let example = format!("{PREFIX}{above}{upper}_1_{}", upper_name(&tables[0][0]));
+        return Err(format!("say which {section}, from 1, as in {example}"));
     };
     way.push(Step::Entry(section, n));
     in_tables(rest, way, tables)
@@ -246,7 +255,7 @@ mod tests {
 
     #[test]
     fn variables_say_what_a_file_would_say_and_win_over_it() {
-        let text = "[redis]\nprefix = 'q'\npartitions = 4\n[http]\nhosts = ['a.example', 'b.example']\n\
+        let text = "[redis]\nprefix = 'q'\npartitions = 4\n[http]\nlisten = ''\nhosts = ['a.example', 'b.example']\n\
                     [[http.token]]\nname = '7'\nfile = 'f'\nmay = 'read'\n\
                     [defaults]\nrate = '5/s'\nordered = true\nconcurrency = 1\nbackoff = { initial = '2s' }\n[limits]\nmax_ready = 500\n\
                     [[budget]]\nmatch = 'p'\nrate = '9/s'\nquota = ['5/h', '9/d']\n[[route]]\nname = 'r'\nready_window = 'off'\n";
@@ -261,9 +270,10 @@ mod tests {
             })
             .collect();
         let variables = [
-            ("DRIPD_REDIS_PREFIX", "q"),
-            ("DRIPD_REDIS_PARTITIONS", "4"),
+            ("DRIPD_REDIS_PREFIX", "'q'"),
+            ("DRIPD_REDIS_PARTITIONS", "4\n"),
             ("DRIPD_HTTP_HOSTS", "['a.example', \"b.example\"]"),
+            ("DRIPD_HTTP_LISTEN", "\"\""),
             ("DRIPD_HTTP_TOKEN_1_NAME", "7"),
             ("DRIPD_HTTP_TOKEN_1_FILE", "f"),
             ("DRIPD_HTTP_TOKEN_1_MAY", "read"),
@@ -324,6 +334,10 @@ mod tests {
             ("DRIPD_REDIS_TLS_KEYS", "f", "$DRIPD_REDIS_TLS_KEYS: KEYS is an unknown key; did you mean KEY?"),
             ("DRIPD_BUCKET_RATE", "5/s", "$DRIPD_BUCKET_RATE: say which bucket, from 1, as in DRIPD_BUCKET_1_MATCH"),
             ("DRIPD_BUCKET_0_RATE", "5/s", "$DRIPD_BUCKET_0_RATE: say which bucket"),
+            ("DRIPD_BUCKET_01_RATE", "5/s", "$DRIPD_BUCKET_01_RATE: say which bucket"),
+            ("DRIPD_HTTP_TOKEN_FILE", "f", "say which token, from 1, as in DRIPD_HTTP_TOKEN_1_NAME"),
+            ("DRIPD_REDIS_PREFIX", "a\u{fffd}", "$DRIPD_REDIS_PREFIX: it is no UTF-8"),
+            ("DRIPD_DEFAULTS_BACKOFF", "{ initial = '5x' }", "$DRIPD_DEFAULTS_BACKOFF.initial: \"5x\" is not allowed"),
             ("DRIPD_BUCKET_3_MATCH", "a", "$DRIPD_BUCKET_3_MATCH: there is no bucket[2] before it; number it 1"),
             ("DRIPD_BUCKET_1_RATE", "5/s", "bucket[1].match: missing"),
             ("DRIPD_DEFAULTS_RATE", "1/s\nlease = '1s'", "$DRIPD_DEFAULTS_RATE: "),

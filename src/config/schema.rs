@@ -56,9 +56,9 @@ pub fn of_file() -> Value {
     let mut properties: serde_json::Map<String, Value> =
         sections.chain(entries).map(|(name, schema)| (name.to_owned(), schema)).collect();
     properties["http"]["properties"]["token"] = list(&object(&[keys::HTTP_TOKEN]));
-    // What is told paces by itself where it is spread.
+    // What is told limits by itself.
     let limits = BUDGET_LIMITS.iter().map(|name| match *name {
-        "told" => json!({ "required": ["told"], "properties": { "told": { "const": Told::Spread.as_str() } } }),
+        "told" => json!({ "required": ["told"], "properties": { "told": { "not": { "const": Told::Off.as_str() } } } }),
         name => json!({ "required": [name] }),
     });
     properties["budget"]["items"]["anyOf"] = limits.collect();

@@ -280,7 +280,9 @@ impl<'a> Question<'a> {
             (Some(false), true) => {
                 let other = facts.source.as_ref().map_or_else(String::new, |source| {
                     let from = source.path.as_ref().map_or("its built-in defaults".to_owned(), |path| plain(path));
-                    format!(", that of {}:{from}", plain(&source.host))
+                    let names: Vec<String> = source.variables().map(|name| format!("${}", plain(name))).collect();
+                    let with = if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
+                    format!(", that of {}:{from}{with}", plain(&source.host))
                 });
                 add(
                     Binding::AnotherFile,

@@ -27,6 +27,14 @@ pub struct Source {
     pub limits: Part,
 }
 
+impl Source {
+    /// The names of all variables of the environment that set something.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let parts = [&self.defaults, &self.limits].into_iter().chain(&self.buckets).chain(&self.budgets);
+        parts.flat_map(|part| part.variables.values()).map(String::as_str)
+    }
+}
+
 /// A section of the file, and the keys that it sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {

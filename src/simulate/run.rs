@@ -340,7 +340,7 @@ impl Run<'_> {
                         self.measures.taken(job.bucket, at_us.saturating_sub(job.at_us));
                         self.measures.count(job.bucket, |counts| counts.late += u64::from(is_late));
                     } else {
-                        self.measures.count(job.bucket, |counts| counts.retrying -= 1);
+                        self.measures.count(job.bucket, |counts| counts.retrying = counts.retrying.saturating_sub(1));
                     }
                 }
                 Event::Dropped { bucket, jobs, is_late } => self.dropped(&bucket, jobs, is_late),
@@ -351,7 +351,7 @@ impl Run<'_> {
                 Event::Dead(job) => {
                     let Some(job) = JobText::read(&job) else { continue };
                     self.measures.count(job.bucket, |counts| {
-                        counts.retrying -= 1;
+                        counts.retrying = counts.retrying.saturating_sub(1);
                         counts.dead += 1;
                     });
                 }

@@ -638,9 +638,10 @@ pub fn dripd() -> Command {
     if std::env::var_os("DRIPD_TEST_SERVER").is_some() {
         command.env("PATH", path_to_server());
     }
-    for name in ["DRIPD_CONFIG", "DRIPD_REDIS_URL", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
+    for name in ["STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
         command.env_remove(name);
     }
+    dripd::config::without_variables(&mut command);
     command
 }
 

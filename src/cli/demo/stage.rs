@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::{Exit, Failure};
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, without_variables};
 use crate::store::{Address, Layout, Store};
 
 /// How long a daemon may take until it serves.
@@ -78,7 +78,7 @@ impl Stage {
         let log = home.join(format!("daemon-{number}.log"));
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--config").arg(&self.path).arg("run").current_dir(home);
-        command.env_remove("DRIPD_REDIS_URL").env_remove("STATE_DIRECTORY");
+        without_variables(&mut command).env_remove("STATE_DIRECTORY");
         command.env("RUNTIME_DIRECTORY", home.join(format!("run-{number}")));
         command.process_group(0); // Ctrl-C is for the demo: it stops the daemons
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);

@@ -32,6 +32,10 @@ pub(super) const NOTES: &[Notes] = &[
                         "DRIPD_REDIS_URL",
                         "overrides redis.url of the configuration: redis://, rediss:// (TLS) or unix://",
                     ),
+                    (
+                        "DRIPD_<SECTION>_<KEY>",
+                        "sets any key, over the file: DRIPD_LIMITS_BATCH=50, DRIPD_BUCKET_2_RATE=5/s",
+                    ),
                     ("RUST_LOG", "how much is logged: error, warn, info or debug"),
                     ("NO_COLOR", "when it is set and not empty, nothing is coloured"),
                 ],

@@ -71,7 +71,7 @@ const TOKEN: &str = "[[http.token]]\nname = 'a'\nfile = 'f'\nmay = 'read'\n";
 const SENTINEL: &str = "[redis.sentinel]\nnodes = ['a:1']\nmaster = 'm'\n";
 const FORWARD: &str = "[[route]]\nname = 'a'\nto = 'l'\n[route.register]\nset = 's'\nmember = 'm'\n";
 
-const PLACES: [Place; 18] = [
+const PLACES: [Place; 19] = [
     ("[redis]\n", &["redis"], keys::REDIS),
     ("[redis]\nurl = 'rediss://h'\n[redis.tls]\n", &["redis", "tls"], keys::REDIS_TLS),
     (SENTINEL, &["redis", "sentinel"], keys::REDIS_SENTINEL),
@@ -86,6 +86,7 @@ const PLACES: [Place; 18] = [
     ("[[bucket]]\nmatch = 'a'\n[bucket.slow]\n", &["bucket", "slow"], keys::SLOW),
     ("[[budget]]\nmatch = 'a'\nrate = '1/s'\n", &["budget"], keys::BUDGET_MATCH),
     ("[[budget]]\nmatch = 'a'\nrate = '1/s'\n", &["budget"], keys::BUDGET),
+    ("[[budget]]\nmatch = 'a'\ntold = 'stop'\n", &["budget"], keys::BUDGET),
     ("[[budget]]\nmatch = 'a'\nrate = '1/s'\n[budget.slow]\n", &["budget", "slow"], keys::SLOW),
     (FORWARD, &["route"], keys::ROUTE),
     (FORWARD, &["route", "register"], keys::ROUTE_REGISTER),

@@ -166,6 +166,9 @@ fn keys_come_from_the_environment_too_and_whoever_asks_hears_from_where() {
         out.contains("config.toml:") && out.contains("[[bucket]] match \"sms:*\""),
         "its rate is from the file: {out}"
     );
+    let without = shell.run(&["explain", "other"]).1;
+    let said = "config.toml with $DRIPD_DEFAULTS_RATE, $DRIPD_BUCKET_1_CAPACITY; a daemon that reads yours";
+    assert!(without.contains(said), "who asks without them hears of them: {without}");
     let (_, out, _) = run(&["explain", "other"], &[]);
     assert!(out.contains(&format!("{host}:$DRIPD_DEFAULTS_RATE")), "{out}");
 }
