@@ -386,6 +386,28 @@ fn sequences_that_once_differed_do_so_no_more() {
         Op::Many(many::Op::GiveBack { which: 4, times: 19, throttled: 2 }),
     ];
     follow(0, &a_bucket_that_had_no_turn_and_one_of_the_same_due_that_had_some).unwrap_or_else(|why| panic!("{why}"));
+    let who_is_held_for_a_route_comes_before_one_that_moves_to_it = [
+        Op::Atomic(1, 2),
+        Op::Lists(lists::Op::TakenAgain(1, 1)),
+        Op::Advance(1_000),
+        Op::WithOptions(options::Op::Submit(options::Submit::plain(3))),
+        Op::Plain(3, 1),
+        Op::Lists(lists::Op::Moved { bucket: 0, is_first: false, lasts: None }),
+        Op::Configure(6),
+    ];
+    follow(7, &who_is_held_for_a_route_comes_before_one_that_moves_to_it).unwrap_or_else(|why| panic!("{why}"));
+    let buckets_that_had_turns_of_the_route_that_they_came_from = [
+        Op::Atomic(1, 2),
+        Op::Wake(vec![0]),
+        Op::Advance(1_000),
+        Op::Configure(5),
+        Op::Lists(lists::Op::Filled(0)),
+        Op::Workers(workers::Op::Take(1)),
+        Op::Configure(3),
+        Op::Wake(vec![0]),
+        Op::Many(many::Op::Order { bucket: 1, is_ordered: false, back_off: 0, lasts: None, by_glob: false }),
+    ];
+    follow(0, &buckets_that_had_turns_of_the_route_that_they_came_from).unwrap_or_else(|why| panic!("{why}"));
     let a_slow_down_after_one_that_is_forgotten =
         [Op::Atomic(2, 1), Op::Slow(slow::Op::Again(2)), Op::Advance(86_400_000), Op::Slow(slow::Op::Slow(2, Some(1)))];
     follow(0, &a_slow_down_after_one_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));
@@ -406,6 +428,16 @@ fn what_servers_remember_changes_nothing_where_they_have_the_data_in_turns() {
         });
         follow_with(Pair::on(case, Some(standby), config), &ops)
     };
+    // A server that has the data again counts turns from the start, as one does that never had it.
+    let turns_before_it_went_and_after_it_came_back = vec![
+        Op::Configure(7),
+        Op::Lists(lists::Op::Filled(2)),
+        Op::Workers(workers::Op::Silent { which: 0, is_over: false, times: 2, pause: 1_000, late: None }),
+        Op::Lists(lists::Op::Taken(1)),
+        Op::Atomic(2, 1),
+        Op::Workers(workers::Op::Silent { which: 0, is_over: false, times: 2, pause: 40, late: None }),
+    ];
+    follow((0, turns_before_it_went_and_after_it_came_back)).unwrap_or_else(|why| panic!("{why}"));
     let sequences = sequence().prop_map(|(config, ops)| {
         (config, ops.into_iter().filter(|op| !matches!(op, Op::StepBack(_))).collect::<Vec<_>>())
     });

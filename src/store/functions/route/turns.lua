@@ -10,7 +10,9 @@ do
 
   -- begin: held buckets are to have turns now.
   function turns.begin(ctx, r)
-    if ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then r.lefts, r.orders, r.left_count = nil, nil, 0 end
+    if ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then
+      r.lefts, r.orders, r.left_count, r.turns = nil, nil, 0, 0
+    end
     r.turned_us = ctx.now
   end
 
@@ -34,17 +36,23 @@ do
   -- in_order: put the due nodes of a call, node and due by turns, that have one due in the order of their last turns,
   -- first those that had none. By their names, the first one would always get what its route takes besides the turns.
   function turns.in_order(ctx, due)
+    local known = {}
     for _, r in pairs(ctx.memory.rooms) do
-      if knows_turns(ctx, r) then
-        for i = 3, #due, 2 do -- an insertion sort: most are in order
-          local one, at, turn = due[i], due[i + 1], r.orders[due[i]] or 0
-          local to = i
-          while to > 1 and due[to - 1] == at and (r.orders[due[to - 2]] or 0) > turn do
-            due[to], to = due[to - 2], to - 2
-          end
-          due[to] = one
-        end
+      if knows_turns(ctx, r) then known[#known + 1] = r.orders end
+    end
+    if not known[1] then return end
+    local function last_turn(name)
+      local turn = 0
+      for i = 1, #known do turn = max(turn, known[i][name] or 0) end
+      return turn
+    end
+    for i = 3, #due, 2 do -- an insertion sort: most are in order
+      local one, at, to = due[i], due[i + 1], i
+      local turn = due[to - 1] == at and last_turn(one)
+      while to > 1 and due[to - 1] == at and last_turn(due[to - 2]) > turn do
+        due[to], to = due[to - 2], to - 2
       end
+      due[to] = one
     end
   end
 

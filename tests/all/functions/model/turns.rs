@@ -47,7 +47,8 @@ impl Model {
                 self.come_back(now, bucket);
             }
         }
-        self.closed.clear();
+        // Those that are held for a route come before one that moves to it.
+        self.closed = self.held.values().map(|held| held.route.clone()).collect();
         ["default", "mail"].into_iter().map(|route| self.held_turns(now, route)).sum()
     }
 
@@ -61,6 +62,7 @@ impl Model {
 
     /// "When the route takes again, one job each goes in turn. It goes on at its rate: the wait is neither lateness nor credit."
     fn held_turns(&mut self, now: u64, route: &str) -> usize {
+        self.closed.remove(route);
         let (held, room) = (self.held_for(route), self.room(now, route));
         if held.is_empty() {
             return 0;
@@ -70,6 +72,7 @@ impl Model {
         if now > turns.at + S || now < turns.at {
             turns.of.clear();
             turns.order.clear();
+            turns.count = 0;
         }
         turns.at = now;
         let mut left = 0;
@@ -112,11 +115,9 @@ impl Model {
     }
 
     /// The number of the last turn of a bucket that is due with others; 0: it had none.
-    fn last_turn(&mut self, now: u64, bucket: &str) -> u64 {
-        let route = self.policy(now, bucket).route;
-        let turns = self.turns_of(&route);
-        let is_known = (turns.at..=turns.at + S).contains(&now);
-        turns.order.get(bucket).copied().filter(|_| is_known).unwrap_or(0)
+    fn last_turn(&self, now: u64, bucket: &str) -> u64 {
+        let known = self.had_turns.values().filter(|turns| (turns.at..=turns.at + S).contains(&now));
+        known.filter_map(|turns| turns.order.get(bucket).copied()).max().unwrap_or(0)
     }
 
     /// One that had no work has some: "whose first job came then".
