@@ -132,6 +132,40 @@ fn the_node_client_does_what_a_client_must() {
     conforms(&["node", adapter.to_str().expect("a path")]);
 }
 
+/// A client that is an example: short, to show that the protocol is enough.
+fn is_short(path: &str) {
+    let lines = std::fs::read_to_string(path).expect("a file").lines().count();
+    assert!(lines <= 200, "{path} has {lines} lines");
+}
+
+fn a_client_in_go_does_what_a_client_must() {
+    let library = "apt-get install golang-go golang-github-gomodule-redigo-dev";
+    needs::one_of(&["go"], library);
+    needs::one_of(&["python3"], "apt-get install python3");
+    is_short("examples/go/dripd.go");
+    let folder = kept("client-go");
+    let adapter = folder.join("adapter");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&adapter).arg(".").current_dir("examples/go");
+    // Where Debian's packages put what they bring; no module is fetched.
+    build.env("GO111MODULE", "off").env("GOPATH", "/usr/share/gocode").env("GOCACHE", folder.join("cache"));
+    let (code, out, err) = said(&build.output().expect("it runs"));
+    if err.contains("cannot find package") {
+        needs::missing("the Redis client redigo", library);
+    }
+    assert_eq!(code, 0, "{out}{err}");
+    conforms(&[adapter.to_str().expect("a path")]);
+}
+
+fn a_client_in_ruby_does_what_a_client_must() {
+    needs::one_of(&["python3"], "apt-get install python3");
+    is_short("examples/ruby/dripd.rb");
+    if !runs(Command::new("ruby").args(["-rredis", "-e", ""])) {
+        needs::missing("Ruby with its Redis client", "apt-get install ruby-redis");
+    }
+    conforms(&["ruby", "-w", "examples/ruby/conformance.rb"]);
+}
+
 /// What a client says when it has tried the table that the Rust reader of `dripd work` is tried with too.
 fn reads_the_table(command: &mut Command) {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/limit-headers.json");
@@ -192,6 +226,8 @@ console.log(`${drip.unreadHeaders} unread`);
 }
 
 tests! {
+    a_client_in_go_does_what_a_client_must,
+    a_client_in_ruby_does_what_a_client_must,
     the_clients_count_and_log_headers_that_they_cannot_read,
     the_clients_read_the_headers_of_limits_as_the_table_says,
     the_python_client_does_what_a_client_must,
