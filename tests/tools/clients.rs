@@ -26,21 +26,27 @@ fn conforms(adapter: &[&str]) {
     assert_eq!(out.lines().filter(|line| line.starts_with("ok ")).count(), 32, "{out}");
 }
 
-/// A Python with the stock client of Redis.
-pub fn python_with_redis() -> PathBuf {
+/// A Python that can import these, in a folder of its own with these packages.
+pub fn python_with(folder: &str, imports: &str, packages: &[&str]) -> PathBuf {
     needs::one_of(&["python3"], "apt-get install python3-venv");
-    let venv = kept("client-python");
+    let venv = kept(folder);
     // One test makes it, and others that need it wait.
     let lock = File::create(venv.with_extension("lock")).expect("a file");
     lock.lock().expect("a lock");
     let python = venv.join("bin/python");
-    let has_it = runs(Command::new(&python).args(["-c", "import redis, http_sf"]))
+    let has_it = runs(Command::new(&python).args(["-c", &format!("import {imports}")]))
         || runs(Command::new("python3").args(["-m", "venv"]).arg(&venv))
-            && runs(Command::new(&python).args(["-m", "pip", "install", "-q", "redis", "http-sf"]));
+            && runs(Command::new(&python).args(["-m", "pip", "install", "-q"]).args(packages));
     if !has_it {
-        needs::missing("the Python packages redis and http-sf", &needs::registry("apt-get install python3-venv"));
+        let what = format!("the Python packages {}", packages.join(" and "));
+        needs::missing(&what, &needs::registry("apt-get install python3-venv"));
     }
     python
+}
+
+/// A Python with the stock client of Redis.
+pub fn python_with_redis() -> PathBuf {
+    python_with("client-python", "redis, http_sf", &["redis", "http-sf"])
 }
 
 fn the_python_client_does_what_a_client_must() {

@@ -44,6 +44,7 @@ mod dashboard;
 mod examples;
 mod forward;
 mod free_slots;
+mod kubernetes;
 mod llm;
 mod needs;
 mod openapi;
@@ -82,6 +83,7 @@ fn main() {
         examples::TESTS,
         forward::TESTS,
         free_slots::TESTS,
+        kubernetes::TESTS,
         llm::TESTS,
         openapi::TESTS,
         other_user::TESTS,
