@@ -29,8 +29,9 @@
 --   is_filled              of R2: whether the last turns took all its room: where they only dropped jobs, or
 --   budgets did not admit them, an empty route says nothing of its workers
 --   least, least_us        of R2: the fewest undelivered jobs that a look for held buckets has found since then
---   taken, burst, burst_us   jobs that were taken by the last look; the most between two looks in a minute, and when
 --   seen, seen_us          jobs that were taken by the last look, and when that number changed
+--   burst, burst_us        the most that were taken between two looks in a minute, and when
+--   is_old                 whether its age was over the window at the last look
 --   delivered, wakes       of a stream: the last delivered entry that was seen, and, since that went back, how many
 --   jobs had entered: one more may enter, because only that wakes workers that wait in a read
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
@@ -69,7 +70,7 @@ do
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
       limit = START, cut_us = -huge, held_us = -huge, is_filled = true, least = huge, least_us = -huge,
-      taken = nil, burst = 0, burst_us = -huge, seen = nil, seen_us = -huge,
+      burst = 0, burst_us = -huge, is_old = false, seen = nil, seen_us = -huge,
       turned_us = -huge, delivered = nil, wakes = nil, oldest_us = nil, oldest_after = nil,
       gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false, refilled = 0,
       refilled_us = -huge,
@@ -171,21 +172,12 @@ do
     return taken, last.at - first.at
   end
 
-  -- note_burst: a look found so many undelivered jobs, and none is too old.
-  local function note_burst(r, now, undelivered)
-    local taken = r.sent - undelivered
-    local burst = taken - (r.taken or taken)
-    if burst > 0 and (burst >= r.burst or now - r.burst_us > BURST_US or now < r.burst_us) then
-      r.burst, r.burst_us = burst, now
-    end
-    r.taken = taken
-  end
-
   -- anew: the limit of a route for which nothing was held for a second. Workers that take many jobs at once, now and
   -- then, find as many the next time, and lose no pace.
   local function anew(ctx, r)
-    local is_known = ctx.now - r.burst_us <= BURST_US and ctx.now >= r.burst_us
-    return is_known and max(START, ceil(MORE * r.burst)) or START
+    local most = MORE * r.burst
+    if most <= START or ctx.now - r.burst_us > BURST_US or ctx.now < r.burst_us then return START end
+    return ceil(most)
   end
 
   -- limit_of: the limit of a route now.
@@ -206,33 +198,43 @@ do
     r.least, r.least_us = undelivered, now
   end
 
+  -- note_burst: by a look workers have taken so many jobs since the one before.
+  local function note_burst(r, now, burst)
+    if burst >= r.burst or now - r.burst_us > BURST_US or now < r.burst_us then r.burst, r.burst_us = burst, now end
+  end
+
   -- learn: use what a look has found: the number of undelivered jobs. `is_held_look`: held buckets are to have their
   -- turns.
   local function learn(ctx, name, r, undelivered, is_held_look)
     local now, window, most = ctx.now, room.window_of(ctx, name), ctx.limits.max_ready
+    local taken = r.sent - undelivered
+    local burst = taken - (r.seen or taken)
     r.doubled = false
-    if r.sent - undelivered ~= r.seen then r.seen, r.seen_us = r.sent - undelivered, now end
+    if burst ~= 0 or not r.seen then r.seen, r.seen_us = taken, now end
     if window then
-      local age = now - r.since_us
-      if age > window then r.taken, r.burst = nil, 0 else note_burst(r, now, undelivered) end
-      if route.is_held(ctx, name) then
+      local age, is_held = now - r.since_us, route.is_held(ctx, name)
+      local is_old = age > window
+      if is_old then r.burst = 0 elseif burst > 0 and not r.is_old then note_burst(r, now, burst) end
+      r.is_old = is_old
+      if is_held then
         r.held_us = now
-      elseif now - r.held_us > ANEW_US or now < r.held_us then
-        r.limit = anew(ctx, r)
+      else
+        r.is_filled = true -- what is held next finds no room
+        if now - r.held_us > ANEW_US or now < r.held_us then r.limit = anew(ctx, r) end
       end
-      if not route.is_held(ctx, name) then r.is_filled = true end -- what is held next finds no room
-      if age > window and (now - r.cut_us > window or now < r.cut_us) then
-        r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
-      end
-      if age > window then
+      if is_old then
+        if now - r.cut_us > window or now < r.cut_us then
+          r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
+        end
         r.least, r.least_us = huge, now
-      elseif is_held_look and route.is_held(ctx, name) then
-        cut_slack(r, now, window, undelivered)
+        most = 0
+      elseif is_held_look then
+        if is_held then cut_slack(r, now, window, undelivered) end
+        if undelivered == 0 and r.is_filled and r.limit < most then
+          r.limit, r.doubled = min(2 * r.limit, most), true
+        end
       end
-      if age <= window and is_held_look and undelivered == 0 and r.is_filled and r.limit < most then
-        r.limit, r.doubled = min(2 * r.limit, most), true
-      end
-      most = age > window and 0 or min(r.limit, most)
+      if r.limit < most then most = r.limit end
     end
     r.left = most - undelivered
   end
