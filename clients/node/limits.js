@@ -60,9 +60,10 @@ const rank = (one, other) => one.remaining - other.remaining || other.resetMs - 
 const cut = (number, most) => Math.max(0, Math.min(number, most));
 const whole = (number, most) => Math.floor(cut(number, most) + 0.5);
 
-const limitOf = (remaining, resetMs, limit, isCost) => ({
+// `fromMs` is this moment, where the other side said the time of its reset: resetsAtMs, since 1970.
+const limitOf = (remaining, resetMs, limit, isCost, fromMs = undefined) => ({
   remaining: Math.floor(cut(remaining, MOST)), resetMs: whole(resetMs, MOST_MS), limit: limit >= 1 ? Math.floor(cut(limit, MOST)) : undefined,
-  units: isCost ? 'cost' : 'job',
+  units: isCost ? 'cost' : 'job', resetsAtMs: fromMs === undefined ? undefined : Math.round(fromMs) + whole(resetMs, MOST_MS),
 });
 
 const nameOf = (item) => (typeof item === 'string' || item instanceof Token ? String(item) : undefined);
@@ -130,7 +131,8 @@ class Reader {
       const [remaining, resetMs] = [this.number(name), this.ms(resetName)];
       if (remaining === undefined || resetMs === undefined) continue;
       // `100, 100;w=60` in an earlier form of the draft: the first number is the limit.
-      yield limitOf(remaining, resetMs, this.number(name.replaceAll('remaining', 'limit'), /[,;]/), name.includes('token'));
+      const [limit, isTime] = [this.number(name.replaceAll('remaining', 'limit'), /[,;]/), ms(this.of.get(resetName).trim(), 0) !== resetMs];
+      yield limitOf(remaining, resetMs, limit, name.includes('token'), isTime ? this.nowMs : undefined);
     }
   }
 }
@@ -168,8 +170,8 @@ function ms(text, nowMs) {
 
 // As arguments of drip_ack and drip_fail.
 export function argsOf(limits, budget) {
-  return limits.flatMap(({ remaining, resetMs, limit, units }) => [
-    'REMAINING', String(remaining), 'RESET', String(resetMs), ...(limit ? ['LIMIT', String(limit)] : []), 'UNITS', units,
+  return limits.flatMap(({ remaining, resetMs, resetsAtMs, limit, units }) => [
+    'REMAINING', String(remaining), 'RESET', String(resetsAtMs ?? resetMs), ...(limit ? ['LIMIT', String(limit)] : []), 'UNITS', units,
     ...(budget ? ['IN', budget] : []),
   ]);
 }

@@ -1,15 +1,18 @@
 // Does limits.js read each form as ../limit-headers.json says? A check of this client.
 import assert from 'node:assert';
 import { readFileSync } from 'node:fs';
-import { readLimits, Unread } from './limits.js';
+import { argsOf, readLimits, Unread } from './limits.js';
 
 const table = JSON.parse(readFileSync(process.argv[2], 'utf8'));
-for (const { name, headers, now_ms: nowMs, limits = [], wait = 0, unread = [] } of table.cases) {
+for (const { name, headers, now_ms: nowMs = table.now_ms, limits = [], times = 0, wait = 0, unread = [] } of table.cases) {
   const of = {};
   for (const [header, value] of headers) of[header] = header in of ? [of[header], value].flat() : value;
-  const answer = readLimits(of, nowMs ?? table.now_ms);
+  const answer = readLimits(of, nowMs);
   const got = [answer.limits.map((one) => [one.remaining, one.resetMs, one.limit ?? null, one.units]), answer.waitMs, answer.unread.sort()];
   assert.deepStrictEqual(got, [limits, wait, unread], name);
+  const at = answer.limits.filter((one) => one.resetsAtMs !== undefined);
+  assert.deepStrictEqual(at.map((one) => argsOf([one])[3]), at.map((one) => String(nowMs + one.resetMs)), name);
+  assert.strictEqual(at.length, times, name);
 }
 
 const lines = [];

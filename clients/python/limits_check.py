@@ -15,8 +15,11 @@ for case in table["cases"]:
     for name, value in case["headers"]:
         headers.add_header(name, value)
     answer = limits.read(headers, case.get("now_ms", table["now_ms"]))
-    got = [[list(astuple(one)) for one in answer.limits], answer.wait_ms, sorted(answer.unread)]
-    expected = [case.get("limits", []), case.get("wait", 0), case.get("unread", [])]
+    now_ms = case.get("now_ms", table["now_ms"])
+    times = [one for one in answer.limits if one.resets_at_ms is not None]
+    assert all(one.args(None)[3] == now_ms + one.reset_ms for one in times), case["name"]
+    got = [[list(astuple(one))[:4] for one in answer.limits], len(times), answer.wait_ms, sorted(answer.unread)]
+    expected = [case.get("limits", []), case.get("times", 0), case.get("wait", 0), case.get("unread", [])]
     assert got == expected, f"{case['name']}: {got}, expected {expected}"
 
 lines: list[str] = []

@@ -65,6 +65,7 @@ impl Told {
             (Remaining::Left(remaining), Some(reset)) => Some(LimitReport {
                 remaining,
                 reset_ms: u64::try_from(reset.as_millis()).unwrap_or(u64::MAX),
+                resets_at_ms: None,
                 limit: self.limit,
                 units: self.units,
             }),

@@ -133,7 +133,13 @@ impl ToldBody {
                 if u128::from(reset_ms) > duration::LONGEST.as_millis() {
                     return Err(Problem::bad_request("reset_ms is 0 to that of 366 days"));
                 }
-                Ok(Some(LimitReport { remaining, reset_ms, limit, units: units.unwrap_or(Units::Job) }))
+                Ok(Some(LimitReport {
+                    remaining,
+                    reset_ms,
+                    resets_at_ms: None,
+                    limit,
+                    units: units.unwrap_or(Units::Job),
+                }))
             }
             _ => Err(Problem::bad_request(example)),
         }

@@ -67,7 +67,8 @@ mod tests {
     fn the_outcome_says_what_counts() {
         let name = BucketName::parse(b"openai").expect("a name");
         let request = |what| ToldRequest { target: Target::named(true, &name), what, within: None, reason: None };
-        let report = LimitReport { remaining: 12, reset_ms: 30_000, limit: None, units: Units::Job };
+        let report =
+            LimitReport { remaining: 12, reset_ms: 30_000, resets_at_ms: None, limit: None, units: Units::Job };
         let say = |report, counts| {
             request(report).describe(&TakenReport { pattern: "openai".to_owned(), budget: true, counts })
         };

@@ -27,17 +27,35 @@ pub(super) fn number(text: &str) -> Option<f64> {
     is_number.then(|| text.trim().parse().ok()).flatten().filter(|number: &f64| number.is_finite())
 }
 
-/// Read a time, as milliseconds from now: seconds, seconds or milliseconds since 1970, `6m0s` or `PT30S`, or a time as in RFC 3339 or HTTP.
-/// Less than 0: it is past.
-pub(super) fn milliseconds(text: &str, now_ms: f64) -> Option<f64> {
+/// When something is, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum When {
+    /// From now on; less than 0: it is past.
+    In(f64),
+    /// Since 1970.
+    At(f64),
+}
+
+impl When {
+    /// How long it is until then; less than 0: it is past.
+    pub(super) fn after(self, now_ms: f64) -> f64 {
+        match self {
+            Self::In(ms) => ms,
+            Self::At(ms) => ms - now_ms,
+        }
+    }
+}
+
+/// Read a time: seconds, seconds or milliseconds since 1970, `6m0s` or `PT30S`, or a time as in RFC 3339 or HTTP.
+pub(super) fn when(text: &str) -> Option<When> {
     if let Some(number) = number(text) {
         return match number {
-            _ if number < EPOCH_FROM => Some(number * 1_000.0),
-            _ if number < EPOCH_MS_FROM => Some(number * 1_000.0 - now_ms),
-            _ => (number < EPOCH_MS_TO).then_some(number - now_ms),
+            _ if number < EPOCH_FROM => Some(When::In(number * 1_000.0)),
+            _ if number < EPOCH_MS_FROM => Some(When::At(number * 1_000.0)),
+            _ => (number < EPOCH_MS_TO).then_some(When::At(number)),
         };
     }
-    span(text).or_else(|| Some(rfc_3339(text).or_else(|| http_date(text))? - now_ms))
+    span(text).map(When::In).or_else(|| rfc_3339(text).or_else(|| http_date(text)).map(When::At))
 }
 
 fn span(text: &str) -> Option<f64> {

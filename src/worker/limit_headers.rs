@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use reqwest::header::HeaderMap;
 use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 
-use super::header_value::{milliseconds, number};
+use super::header_value::{When, number, when};
 use crate::model::node::Units;
 use crate::store::jobs::work::{LIMIT_MOST, LimitReport};
 
@@ -49,7 +49,7 @@ impl Said {
         reader.structured();
         reader.by_name();
         let finer = reader.number(FINER, "").map(whole_ms);
-        let wait = reader.milliseconds(RETRY_AFTER).map(whole_ms);
+        let wait = reader.when(RETRY_AFTER).map(|wait| whole_ms(wait.after(reader.now_ms)));
         let Reader { mut reports, unread, .. } = reader;
         reports.sort_by_key(rank);
         reports.truncate(REPORTS_MOST);
@@ -116,10 +116,8 @@ impl Reader {
         self.parsed(name, |text| number(text.split(|c| until.contains(c)).next()?))
     }
 
-    /// How many milliseconds from now; less than 0: it is past.
-    fn milliseconds(&mut self, name: &str) -> Option<f64> {
-        let now_ms = self.now_ms;
-        self.parsed(name, |text| milliseconds(text, now_ms))
+    fn when(&mut self, name: &str) -> Option<When> {
+        self.parsed(name, when)
     }
 
     /// The headers of which one word is `remaining`, with those that have `limit` and `reset` there.
@@ -130,12 +128,13 @@ impl Reader {
             if !self.texts.contains_key(&reset) {
                 continue; // without it nothing follows from what remains
             }
-            let (remaining, reset_ms) = (self.number(&name, ""), self.milliseconds(&reset));
-            let (Some(remaining), Some(reset_ms)) = (remaining, reset_ms) else { continue };
+            let (remaining, reset) = (self.number(&name, ""), self.when(&reset));
+            let (Some(remaining), Some(reset)) = (remaining, reset) else { continue };
             // `100, 100;w=60` in an earlier form of the draft: the first number is the limit.
             let limit = self.number(&name.replace("remaining", "limit"), ",;");
             let units = if name.contains("token") { Units::Cost } else { Units::Job };
-            self.add(report(remaining, reset_ms, limit, units));
+            let now_ms = self.now_ms;
+            self.add(report(remaining, reset, now_ms, limit, units));
         }
     }
 
@@ -169,7 +168,7 @@ impl Reader {
         };
         match (number("remaining"), number("reset")) {
             (Some(remaining), Some(reset)) => {
-                self.add(report(remaining, reset * 1_000.0, number("limit"), Units::Job));
+                self.add(in_seconds(remaining, reset, number("limit"), Units::Job));
             }
             _ if fields.contains_key("reset") => self.cannot_read(RATE_LIMIT),
             _ => {}
@@ -208,7 +207,7 @@ fn limit_of(
     let reset = number_of(reset).ok_or(NotUnderstood)?;
     let policy = name_of(&item.bare_item).and_then(|name| quotas.get(&name));
     let (limit, units) = policy.map_or((None, Some(Units::Job)), |(quota, units)| (Some(*quota), *units));
-    Ok(units.map(|units| report(remaining, reset * 1_000.0, limit, units)))
+    Ok(units.map(|units| in_seconds(remaining, reset, limit, units)))
 }
 
 fn name_of(item: &BareItem) -> Option<String> {
@@ -231,11 +230,19 @@ fn whole_ms(ms: f64) -> u64 {
     ms.clamp(0.0, MOST_MS as f64).round() as u64
 }
 
+/// A report whose reset is so many seconds away.
+fn in_seconds(remaining: f64, reset: f64, limit: Option<f64>, units: Units) -> LimitReport {
+    report(remaining, When::In(reset * 1_000.0), 0.0, limit, units)
+}
+
 /// Some servers say that `49.0` remain, or less than none where more came than may.
-fn report(remaining: f64, reset_ms: f64, limit: Option<f64>, units: Units) -> LimitReport {
+fn report(remaining: f64, reset: When, now_ms: f64, limit: Option<f64>, units: Units) -> LimitReport {
     let amount = |number: f64| number.clamp(0.0, LIMIT_MOST as f64) as u64;
     let limit = limit.map(amount).filter(|limit| *limit > 0);
-    LimitReport { remaining: amount(remaining), reset_ms: whole_ms(reset_ms), limit, units }
+    let reset_ms = whole_ms(reset.after(now_ms));
+    // No reset is longer than the longest time, or past.
+    let resets_at_ms = matches!(reset, When::At(_)).then(|| now_ms.round() as u64 + reset_ms);
+    LimitReport { remaining: amount(remaining), reset_ms, resets_at_ms, limit, units }
 }
 
 #[cfg(test)]
@@ -260,6 +267,9 @@ mod tests {
         headers: Vec<(String, String)>,
         #[serde(default)]
         limits: Vec<(u64, u64, Option<u64>, String)>,
+        /// How many of the resets are times.
+        #[serde(default)]
+        times: usize,
         wait: Option<u64>,
         #[serde(default)]
         unread: Vec<String>,
@@ -282,7 +292,15 @@ mod tests {
             said.unread.sort();
             let shown = |one: &LimitReport| (one.remaining, one.reset_ms, one.limit, one.units.to_string());
             let got = (said.reports.iter().map(shown).collect(), said.wait.map(|wait| wait.as_millis() as u64));
-            assert_eq!((got, said.unread), ((case.limits, case.wait), case.unread), "{}", case.name);
+            let now_ms = case.now_ms.unwrap_or(now_ms);
+            let times: Vec<_> = said.reports.iter().filter(|one| one.resets_at_ms.is_some()).collect();
+            assert!(times.iter().all(|one| one.resets_at_ms == Some(now_ms + one.reset_ms)), "{}", case.name);
+            assert_eq!(
+                (got, times.len(), said.unread),
+                ((case.limits, case.wait), case.times, case.unread),
+                "{}",
+                case.name
+            );
         }
     }
 

@@ -40,12 +40,14 @@ class Limit:
     reset_ms: int
     limit: int | None  # how much is let through after a reset, where that is said
     units: str  # job or cost
+    resets_at_ms: int | None = None  # since 1970, where the other side said the time of its reset
 
     def args(self, budget: str | None) -> list[str | int]:
         """As arguments of drip_ack and drip_fail."""
         limit: list[str | int] = ["LIMIT", self.limit] if self.limit else []
         where: list[str | int] = ["IN", budget] if budget else []
-        return ["REMAINING", self.remaining, "RESET", self.reset_ms, *limit, "UNITS", self.units, *where]
+        reset = self.reset_ms if self.resets_at_ms is None else self.resets_at_ms
+        return ["REMAINING", self.remaining, "RESET", reset, *limit, "UNITS", self.units, *where]
 
     def rank(self) -> tuple[int, int]:
         """Of two limits the one with less left counts, or, of as much, the one that lasts longer."""
@@ -152,7 +154,8 @@ class _Reader:
             if remaining is not None and reset is not None:
                 # `100, 100;w=60` in an earlier form of the draft: the first number is the limit.
                 limit = self.number(name.replace("remaining", "limit"), "[,;]")
-                yield _limit(remaining, reset, limit, "token" in name)
+                is_time = _ms(self.of[reset_name].strip(), 0) != reset
+                yield _limit(remaining, reset, limit, "token" in name, self.now_ms if is_time else None)
 
     def number(self, name: str, until: str = "$") -> float | None:
         if name not in self.of:
@@ -172,9 +175,11 @@ class _Reader:
         return ms
 
 
-def _limit(remaining: float, reset_ms: float, limit: float | None, is_cost: bool) -> Limit:
-    most = min(int(limit), MOST) if limit is not None and limit >= 1 else None
-    return Limit(int(max(0, min(remaining, MOST))), _whole(reset_ms, MOST_MS), most, "cost" if is_cost else "job")
+def _limit(remaining: float, reset_ms: float, limit: float | None, is_cost: bool, from_ms: float | None = None) -> Limit:
+    """A limit; `from_ms` is this moment, where the other side said the time of its reset."""
+    most, reset = min(int(limit), MOST) if limit is not None and limit >= 1 else None, _whole(reset_ms, MOST_MS)
+    at = None if from_ms is None else int(from_ms + 0.5) + reset
+    return Limit(int(max(0, min(remaining, MOST))), reset, most, "cost" if is_cost else "job", at)
 
 
 def _whole(number: float, most: int) -> int:

@@ -157,7 +157,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                     "ready ready:*",
                 ),
                 both("fcall|drip_slow fcall|drip_told", "queue:*"),
-                write("sadd", "routes"),
+                both("sadd smembers", "routes"),
                 both("hget hmget hset hdel", "slots"),
                 write("zadd zrem", "inflight"),
                 both("zadd zrem zremrangebyscore", "adjusted"),

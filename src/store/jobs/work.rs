@@ -60,6 +60,9 @@ pub struct LimitReport {
     pub remaining: u64,
     /// Until its limit resets, in milliseconds.
     pub reset_ms: u64,
+    /// When it resets, in milliseconds since 1970, where the other side said that time; then it counts, and not `reset_ms`.
+    #[serde(skip)]
+    pub resets_at_ms: Option<u64>,
     /// How much it lets through after a reset, where it says so; 1 to [`LIMIT_MOST`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -83,7 +86,7 @@ impl Reports {
         for report in &self.list {
             let mut add = |option: &str, value: String| args.extend([option.to_owned(), value]);
             add("REMAINING", report.remaining.to_string());
-            add("RESET", report.reset_ms.to_string());
+            add("RESET", report.resets_at_ms.unwrap_or(report.reset_ms).to_string());
             if let Some(limit) = report.limit {
                 add("LIMIT", limit.to_string());
             }

@@ -70,6 +70,34 @@ fn after_a_reset_a_window_is_reckoned_where_the_limit_is_known_until_something_i
 }
 
 #[test]
+fn a_window_of_hours_that_nothing_was_told_of_since_is_followed_by_one_that_is_reckoned() {
+    for policy in ["", "told = 'spread'\n"] {
+        let mut case = Case::with(&format!("[defaults]\nrate = '10/s'\n{policy}"));
+        told_at(&mut case, T0, "a", &["0", "7200000", "LIMIT", "20"]);
+        case.push_at(T0, "a", &jobs(200));
+        run(&mut case, at(7_190, 0), at(7_260, 0));
+        let times = left(&mut case, "a");
+        assert!(times[0] >= 7_200 * S && times.len() <= 20, "{policy}: {times:?}");
+    }
+}
+
+#[test]
+fn a_reset_may_be_a_time() {
+    for policy in ["", "told = 'spread'\n"] {
+        let mut case = Case::with(&format!("[defaults]\nrate = '10/s'\n{policy}"));
+        case.push_at(T0, "a", &jobs(100));
+        run(&mut case, T0, at(0, 0));
+        let taken = case.take("ready", 1);
+        // It left two seconds before its answer, which makes no difference to a time.
+        let resets = (at(5, 0) / MS).to_string();
+        ack_with(&mut case, at(2, 0), &taken[0], &["REMAINING", "0", "RESET", &resets, "LIMIT", "50"]);
+        assert_eq!(told_at(&mut case, at(2, 1), "a", &["40", &(at(2, 1) / MS).to_string()]), 0, "that is over");
+        run(&mut case, at(2, 1), at(5, 50));
+        assert_eq!(left(&mut case, "a"), [5 * S], "{policy}");
+    }
+}
+
+#[test]
 fn the_lower_report_counts_until_a_reset_and_an_older_one_changes_nothing() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     assert_eq!(told_at(&mut case, T0, "a", &["5", "1000"]), 1);
@@ -246,6 +274,8 @@ fn what_is_wrong_with_a_report_is_said_and_changes_nothing() {
         (&["5"][..], "RESET needs a whole number, 0 to 31622400000"),
         (&["-1", "5"], "REMAINING needs a whole number"),
         (&["5", "soon"], "RESET needs a whole number"),
+        (&["5", "99999999999"], "or a time in ms since 1970"),
+        (&["5", "100000000000000"], "or a time in ms since 1970"),
         (&["5", "5", "LIMIT", "0"], "LIMIT needs a whole number, 1 to 1000000000"),
         (&["5", "5", "UNITS", "tokens"], "UNITS needs job or cost"),
         (&["5", "5", "IN"], "IN needs the name of a budget"),
@@ -345,6 +375,27 @@ fn jobs_that_are_out_below_a_budget_are_taken_off_what_it_is_told() {
     ack_with(&mut case, at(0, 99), &taken[0], &["REMAINING", "20", "RESET", "60000", "IN", "api"]);
     run(&mut case, at(0, 99), at(4, 0));
     assert_eq!(case.take("ready", 50).len(), 11, "nine of the twenty are out");
+}
+
+#[test]
+fn jobs_of_a_budget_that_are_out_on_any_route_are_taken_off_its_first_report() {
+    let toml = "[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'b'\nwithin = 'api'\nroute = 'mail'\n\
+                [[bucket]]\nmatch = 'a'\nwithin = 'api'\n[[budget]]\nmatch = 'api'\ntold = 'stop'\n";
+    for by_name in [false, true] {
+        let mut case = Case::with(toml);
+        case.push_at(T0, "a", &jobs(100));
+        case.push_at(T0, "b", &jobs(100));
+        run(&mut case, T0, at(0, 250));
+        assert_eq!((case.take("ready", 20).len(), case.take("ready:mail", 20).len()), (3, 3));
+        if by_name {
+            let how = r#"{"node": "{api}", "remaining": 6, "reset_ms": 60000}"#;
+            assert_eq!(case.fcall::<i64>("drip__told_node", &["policy"], &[&at(0, 260).to_string(), how]), 1);
+        } else {
+            assert_eq!(told_at(&mut case, at(0, 260), "a", &["6", "60000", "IN", "api"]), 1);
+        }
+        run(&mut case, at(0, 260), at(4, 0));
+        assert_eq!((case.take("ready", 20).len(), case.take("ready:mail", 20).len()), (0, 0), "{by_name}");
+    }
 }
 
 #[test]

@@ -52,6 +52,8 @@ struct Answer {
     is_ok: bool,
     remaining: u64,
     reset: u64,
+    /// When it was counted.
+    at: u64,
 }
 
 impl Provider {
@@ -90,7 +92,7 @@ impl Provider {
         let second = ((now - T0) / S) as usize;
         state.calls.resize(state.calls.len().max(second + 1), [0, 0]);
         state.calls[second][usize::from(!is_ok)] += 1;
-        Answer { is_ok, remaining, reset }
+        Answer { is_ok, remaining, reset, at: now }
     }
 }
 
@@ -106,9 +108,14 @@ struct World {
     jitter: u64,
     /// By how much what remains is told too low.
     low: u64,
+    /// Which part of the latency passes before the provider counts the call.
+    there: f64,
+    /// Whether the time of the reset is told, and not how long it is until then.
+    is_time: bool,
 }
 
-const PLAIN: World = World { workers: 20, latency: 200 * MS, spread: 0.0, jitter: 0, low: 0 };
+const PLAIN: World =
+    World { workers: 20, latency: 200 * MS, spread: 0.0, jitter: 0, low: 0, there: 0.5, is_time: false };
 
 /// What became of the jobs: how much of what is allowed was used, and how many of those sent were refused.
 #[derive(Debug, Clone, Copy)]
@@ -164,29 +171,31 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
                 free -= 1;
                 n += 1;
                 let off = 1.0 + world.spread * (2.0 * random.f64() - 1.0);
-                let way = (world.latency as f64 * off / 2.0) as u64;
-                at_provider.insert((now + way, n), (entry, way));
+                let latency = world.latency as f64 * off;
+                let way = (latency * world.there) as u64;
+                at_provider.insert((now + way, n), (entry, latency as u64 - way));
                 next_look = next_look.min(now + MS); // a worker has taken it: a held bucket may go on
             }
         }
         while let Some(first) = at_provider.first_entry().filter(|first| first.key().0 <= now) {
-            let ((at, n), (entry, way)) = first.remove_entry();
+            let ((at, n), (entry, back)) = first.remove_entry();
             let mut answer = provider.ask(&mut state, at);
             answer.remaining = answer.remaining.saturating_sub(world.low);
             answer.reset = (answer.reset + random.u64(0..=2 * world.jitter)).saturating_sub(world.jitter);
-            answers.insert((at + way, n), (entry, answer));
+            answers.insert((at + back, n), (entry, answer));
         }
         while let Some(first) = answers.first_entry().filter(|first| first.key().0 <= now) {
             let ((at, _), (entry, answer)) = first.remove_entry();
             free += 1;
             let (remaining, reset) = (answer.remaining.to_string(), (answer.reset / MS).to_string());
+            let told = if world.is_time { ((answer.at + answer.reset) / MS).to_string() } else { reset.clone() };
             let limit = provider.limit.to_string();
             let mut args = vec![at.to_string(), entry.id];
             if !answer.is_ok {
                 args.extend(["THROTTLED", "RETRY_AFTER", &reset].map(str::to_owned));
                 filled += 1;
             }
-            args.extend(["REMAINING", &remaining, "RESET", &reset, "LIMIT", &limit].map(str::to_owned));
+            args.extend(["REMAINING", &remaining, "RESET", &told, "LIMIT", &limit].map(str::to_owned));
             let function = if answer.is_ok { "drip__ack" } else { "drip__fail" };
             assert_eq!(case.fcall::<i64>(function, &["ready"], &args), 1);
             next_look = now; // the wake key was written
@@ -203,6 +212,9 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
 
 fn worlds() -> Vec<(Provider, World)> {
     let mut list = Vec::new();
+    let of = |limit, period| Provider { kind: Kind::Fixed, limit, period };
+    list.push((of(50, 5 * S), World { latency: S, there: 0.0, is_time: true, ..PLAIN }));
+    list.push((of(600, 60 * S), World { latency: S, is_time: true, ..PLAIN }));
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };
         let per_minute = Provider { kind, limit: 600, period: 60 * S };

@@ -116,7 +116,7 @@ do
     if #done > 0 then call('XDEL', stream, unpack(done)) end
     if counts then release.entries(space, route_name, done, now_us) end
     if more and more.nodes and done[1] then
-      limit_report.apply(context.open(space, now_us), more.nodes, more.reports, more.left_us, route_name)
+      limit_report.apply(context.open(space, now_us), more.nodes, more.reports, more.left_us)
     end
     return #done
   end
@@ -303,7 +303,7 @@ do
       return outcome
     end
     if slowed then node_change.reconcile(ctx, slowed) else state.flush(ctx) end
-    if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or ''), route_name) end
+    if nodes then limit_report.apply(ctx, nodes, how.reports, integer(fields.at_us or '')) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end

@@ -10,7 +10,9 @@ do
 
   local MOST = 1000000000 -- jobs, or units of cost
   local MOST_MS = 366 * 86400000
+  local TIME_FROM_MS, TIME_TO_MS = 100000000000, 99999999999999 -- such a reset is a time, since 1970
   local REPORTS_MOST = 4 -- in a call
+  local ROUTES_MOST = 16 -- routes in which jobs of a budget are looked for
   local OUT_READ, OUT_AT_ONCE = 1000, 50 -- entries of a ready stream that are read for jobs that are out; and 1 MiB
   local UNITS = { JOB = 'job', COST = 'cost' }
   local OPTIONS = 'REMAINING n RESET ms LIMIT n UNITS job|cost IN budget'
@@ -26,7 +28,10 @@ do
   local function option_of(how, option, value)
     local err
     if option == 'RESET' then
-      how.reset_ms, err = number(option, value, 0, MOST_MS)
+      how.reset_ms, how.resets_at_ms = base.whole(value, 0, MOST_MS), base.whole(value, TIME_FROM_MS, TIME_TO_MS)
+      if not how.reset_ms and not how.resets_at_ms then
+        err = refuse('BADARG', 'RESET needs a whole number, 0 to ' .. digits(MOST_MS) .. ', or a time in ms since 1970')
+      end
     elseif option == 'LIMIT' then
       how.limit, err = number(option, value, 1, MOST)
     elseif option == 'UNITS' then
@@ -63,7 +68,9 @@ do
     end
     if #list > REPORTS_MOST then return nil, refuse('TOOMANY', 'at most ' .. REPORTS_MOST .. ' reports a call') end
     for _, how in ipairs(list) do
-      if not how.reset_ms then return nil, refuse('BADARG', 'REMAINING needs RESET ms too') end
+      if not how.reset_ms and not how.resets_at_ms then
+        return nil, refuse('BADARG', 'REMAINING needs RESET ms too')
+      end
     end
     return list
   end
@@ -89,11 +96,11 @@ do
     return at == id
   end
 
-  -- count_out: a node is told of for the first time: from now on its jobs that are out are counted as those are that
-  -- leave later (tree/path). Only those of one route, and only the first ones.
+  -- count_out_of: count the jobs of a node that are out on a route as those are that leave later (tree/path): only the
+  -- first ones.
   -- reads   a ready stream      writes  slots, inflight      cost  O(OUT_READ), at most 1 MiB of it
-  local function count_out(ctx, id, route_name)
-    if not route_name or forward.of(ctx.rec, route_name) then return end
+  local function count_out_of(ctx, id, route_name)
+    if forward.of(ctx.rec, route_name) then return end
     local stream, from, bytes = keys.ready(ctx.space, route_name), '-', 0
     for _ = 1, OUT_READ / OUT_AT_ONCE do
       local found = pcall_redis('XRANGE', stream, from, '+', 'COUNT', OUT_AT_ONCE)
@@ -108,6 +115,13 @@ do
     end
   end
 
+  -- count_out: a node is told of for the first time: count its jobs that are out. Those of a budget may be out on any
+  -- route.
+  local function count_out(ctx, id)
+    local list = chain.budget_of(id) and pcall_redis('SMEMBERS', ctx.k.routes) or { policy_of(ctx.rec, id).route }
+    for i = 1, base.is_error(list) and 0 or min(#list, ROUTES_MOST) do count_out_of(ctx, id, list[i]) end
+  end
+
   -- is_told: whether something is told of a node.
   local function is_told(ctx, id)
     local constraint
@@ -119,13 +133,14 @@ do
     return constraint and constraint.told ~= nil
   end
 
-  -- take: take one report about a node, whose jobs that are out are in the ready stream of a route, where that is
-  -- known. Replies whether it counts.
-  local function take(ctx, id, how, left_us, route_name)
+  -- take: take one report about a node. Replies whether it counts.
+  local function take(ctx, id, how, left_us)
     if policy_of(ctx.rec, id).told == 'off' then return false end
-    if not is_told(ctx, id) then count_out(ctx, id, route_name) end
+    if not is_told(ctx, id) then count_out(ctx, id) end
+    local at_ms = how.resets_at_ms
     local given = {
-      unit = how.unit, left = how.left, reset_us = how.reset_ms * 1000, limit = how.limit, left_us = left_us,
+      unit = how.unit, left = how.left, limit = how.limit, left_us = left_us, is_time = at_ms ~= nil,
+      reset_us = at_ms and min(max(0, at_ms * 1000 - ctx.now), MOST_MS * 1000) or how.reset_ms * 1000,
       out = slots.count(ctx, id), -- of what jobs cost, one each is known
     }
     context.count(ctx, 'told', 1)
@@ -144,10 +159,10 @@ do
     return nodes
   end
 
-  -- apply: take the reports with the answer to a job of a bucket, which left at `left_us` for a route.
-  function limit_report.apply(ctx, nodes, list, left_us, route_name)
+  -- apply: take the reports with the answer to a job of a bucket, which left at `left_us`.
+  function limit_report.apply(ctx, nodes, list, left_us)
     ctx.report = nil
-    for i, how in ipairs(list) do take(ctx, nodes[i], how, left_us, route_name) end
+    for i, how in ipairs(list) do take(ctx, nodes[i], how, left_us) end
     if list[1] then context.wake(ctx.k) end
   end
 
@@ -182,8 +197,7 @@ do
   -- answer: take the report of a call, or forget what was told. Replies 1, or 0: that changes nothing.
   local function answer(ctx, id, how)
     local counts
-    local route_name = policy_of(ctx.rec, how.node).route -- a budget has none
-    if how.given then counts = take(ctx, id, how.given, nil, route_name) else counts = clear(ctx, id, how) end
+    if how.given then counts = take(ctx, id, how.given, nil) else counts = clear(ctx, id, how) end
     context.wake(ctx.k)
     return counts and 1 or 0
   end
@@ -191,7 +205,8 @@ do
   -- drip_told: the other side says how much more it lets through.
   -- keys   <prefix>:queue:<bucket>
   -- args   remaining reset_ms [LIMIT n] [UNITS job|cost] [IN budget]: so much more is let through until the reset, in
-  --        jobs, or in what they cost; or CLEAR [IN budget]: forget what was told
+  --        jobs, or in what they cost; reset_ms from now, or from 10^11 on a time since 1970; or CLEAR [IN budget]:
+  --        forget what was told
   -- reply  1, or 0: it changes nothing, because a lower report counts, it is older than the last reset, or the policy
   --        says told = "off"
   -- errors BADBUCKET BADARG; nothing is changed

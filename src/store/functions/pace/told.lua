@@ -11,7 +11,7 @@
 --   next     with `told = "spread"`: when the next job may leave
 --   limit    what is left after a reset, as the other side says; 0: it does not say
 --   period   the longest time until a reset that was told: how long a window lasts
---   at       when something was told last
+--   at       when something was told last, or what was told has reset
 --   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
 --            yet
 --   reset    when it last reset
@@ -29,7 +29,7 @@ do
     'then_till' }
   local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
-  local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or
+  local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or that has reset, or
   local KEPT_PERIODS = 3 -- so many periods, but
   local KEPT_MOST_US = 3600000000 -- no longer than this
   local SPARE = 1.03 -- a reckoned window is this much longer than the period: the other side counts by another clock
@@ -65,7 +65,8 @@ do
 
   -- over: when nothing of a limit is known any more.
   local function over(l)
-    return max(l.till, l.then_till, l.at + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
+    local heard_us = max(l.at, l.is_told == 1 and l.till or 0)
+    return max(l.till, l.then_till, heard_us + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
   end
 
   -- expires_at: when nothing of it needs to be kept any more.
@@ -77,6 +78,7 @@ do
 
   -- reckon: a window that begins at `from`, of which nothing is told.
   local function reckon(l, from)
+    if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) end
     l.reset, l.length = min(l.till, from), ceil(l.period * SPARE)
     l.left, l.till, l.is_told = l.limit, from + l.length, 0
   end
@@ -130,23 +132,23 @@ do
   -- report: the other side says that `left` more are let through until `reset_us` from now, for jobs (`unit`) or what
   -- they cost.
   --   how { unit, left, reset_us, limit: nil where it does not say, left_us: when the job left that was answered, nil:
-  --         not known, out: how many are out and not answered }
+  --         not known, is_time: the other side said at which time it resets, out: how many are out and not answered }
   -- With "spread" and a known limit a job that leaves now is taken to be on its way as long as the answered one was:
-  -- for it the reset comes `reset_us` after that one left. A report whose reset has come by then is an old one. Only
+  -- for it the reset comes `reset_us` after that one left, unless its time was said. A report whose reset has come by then is an old one. Only
   -- that nothing is left counts all the same, where nothing else is known, and its reset is later than the last one.
   -- Until a reset the lower of two reports counts; where nothing is left, the longer one: a day's limit that is used up
   -- holds until its reset. Replies whether this report counts.
   function told.report(t, p, how, now)
-    local l, left_us = limit_of(t, how), min(how.left_us or now, now)
+    local l, from_us = limit_of(t, how), how.is_time and now or min(how.left_us or now, now)
     l.at = now
     local is_ahead, reset = p.told == 'spread' and l.limit > 0, l.till <= now and l.till or l.reset
     local is_news = how.left == 0 and not is_ahead and (l.limit == 0 or l.till <= now)
-    if left_us + how.reset_us <= (is_news and reset or now) then
+    if from_us + how.reset_us <= (is_news and reset or now) then
       l.period = max(l.period, how.reset_us)
       if l.till <= now and is_ahead then reckon(l, now) end
       return false
     end
-    local left, till = how.left - how.out, (is_ahead and how.left > 0 and left_us or now) + how.reset_us
+    local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
     if l.till > now and l.is_told == 1 then
       local is_longer = left <= 0 and l.left <= 0 and till > l.till
       if left >= l.left and not is_longer then
