@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers chaos explore mutants docs
+.PHONY: help demo test check audit build share install uninstall deb dist test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -11,7 +11,7 @@ SHARE = target/share
 MSRV = $(shell sed -n 's/^rust-version = "\([^"]*\)".*/\1/p' Cargo.toml)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## show the main job: bursts in, a steady drip out (18 seconds)
 	@cargo run --quiet --release -- demo
@@ -121,6 +121,15 @@ dist: ## build a static binary in a tarball, with its checksum and a list of wha
 
 test-packages: deb dist ## install, start, upgrade, remove and purge the packages under a real systemd in a throw-away root
 	@bash tests/packages/run.sh
+
+# A static binary, with the libc of this machine: what the Dockerfile builds has another one.
+test-container: setup ## build the image with a static binary, and run a daemon in it; as root, with buildah
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --bin dripd --target-dir target/static --target $$(uname -m)-unknown-linux-gnu
+	@strip -o target/static/dripd target/static/$$(uname -m)-unknown-linux-gnu/release/dripd
+	@bash tests/container/run.sh target/static/dripd || [ $$? = 77 ]
+
+test-servers: ## run every test on Redis 7.0 and 8.0, Valkey 8.1 and 9, from Debian's packages (an hour)
+	@bash tests/servers.sh
 
 setup: ## install a Redis or Valkey server, if none of 7.0 or later is there
 	@sh tests/setup.sh

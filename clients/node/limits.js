@@ -63,7 +63,7 @@ const whole = (number, most) => Math.floor(cut(number, most) + 0.5);
 // `fromMs` is this moment, where the other side said the time of its reset: resetsAtMs, since 1970.
 const limitOf = (remaining, resetMs, limit, isCost, fromMs = undefined) => ({
   remaining: Math.floor(cut(remaining, MOST)), resetMs: whole(resetMs, MOST_MS), limit: limit >= 1 ? Math.floor(cut(limit, MOST)) : undefined,
-  units: isCost ? 'cost' : 'job', resetsAtMs: fromMs === undefined ? undefined : Math.round(fromMs) + whole(resetMs, MOST_MS),
+  units: isCost ? 'cost' : 'job', resetsAtMs: fromMs === undefined ? undefined : Math.round(Math.max(EPOCH_MS_FROM, fromMs + Math.min(resetMs, MOST_MS))),
 });
 
 const nameOf = (item) => (typeof item === 'string' || item instanceof Token ? String(item) : undefined);

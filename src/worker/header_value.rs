@@ -9,7 +9,7 @@ use jiff::Timestamp;
 const EPOCH_FROM: f64 = 1e9;
 
 /// Numbers from here on are milliseconds since 1970: this one is a day in 1973, as seconds one in the year 5138.
-const EPOCH_MS_FROM: f64 = 1e11;
+pub(super) const EPOCH_MS_FROM: f64 = 1e11;
 
 /// Numbers from here on are nothing: microseconds since 1970, perhaps.
 const EPOCH_MS_TO: f64 = 1e14;

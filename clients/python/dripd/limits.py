@@ -176,10 +176,10 @@ class _Reader:
 
 
 def _limit(remaining: float, reset_ms: float, limit: float | None, is_cost: bool, from_ms: float | None = None) -> Limit:
-    """A limit; `from_ms` is this moment, where the other side said the time of its reset."""
-    most, reset = min(int(limit), MOST) if limit is not None and limit >= 1 else None, _whole(reset_ms, MOST_MS)
-    at = None if from_ms is None else int(from_ms + 0.5) + reset
-    return Limit(int(max(0, min(remaining, MOST))), reset, most, "cost" if is_cost else "job", at)
+    """A limit; `from_ms` is this moment, where the other side said the time of its reset, which may be past."""
+    most = min(int(limit), MOST) if limit is not None and limit >= 1 else None
+    at = None if from_ms is None else int(max(EPOCH_MS_FROM, from_ms + min(reset_ms, MOST_MS)) + 0.5)
+    return Limit(int(max(0, min(remaining, MOST))), _whole(reset_ms, MOST_MS), most, "cost" if is_cost else "job", at)
 
 
 def _whole(number: float, most: int) -> int:

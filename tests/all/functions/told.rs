@@ -98,6 +98,19 @@ fn a_reset_may_be_a_time() {
 }
 
 #[test]
+fn a_window_is_as_long_as_it_was_when_the_answered_job_left() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.push_at(T0, "a", &jobs(100));
+    run(&mut case, T0, T0);
+    let taken = case.take("ready", 1);
+    let resets = (at(5, 0) / MS).to_string();
+    ack_with(&mut case, at(3, 0), &taken[0], &["REMAINING", "0", "RESET", &resets, "LIMIT", "10"]);
+    run(&mut case, at(3, 0), at(10, 0));
+    let times = left(&mut case, "a");
+    assert_eq!((times[0], times.len()), (5 * S, 10), "no second window begins before the first one can be answered");
+}
+
+#[test]
 fn the_lower_report_counts_until_a_reset_and_an_older_one_changes_nothing() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     assert_eq!(told_at(&mut case, T0, "a", &["5", "1000"]), 1);

@@ -214,6 +214,7 @@ fn worlds() -> Vec<(Provider, World)> {
     let mut list = Vec::new();
     let of = |limit, period| Provider { kind: Kind::Fixed, limit, period };
     list.push((of(50, 5 * S), World { latency: S, there: 0.0, is_time: true, ..PLAIN }));
+    list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 40, ..PLAIN }));
     list.push((of(600, 60 * S), World { latency: S, is_time: true, ..PLAIN }));
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };

@@ -141,6 +141,7 @@ do
     local given = {
       unit = how.unit, left = how.left, limit = how.limit, left_us = left_us, is_time = at_ms ~= nil,
       reset_us = at_ms and min(max(0, at_ms * 1000 - ctx.now), MOST_MS * 1000) or how.reset_ms * 1000,
+      period_us = at_ms and left_us and min(max(0, at_ms * 1000 - left_us), MOST_MS * 1000),
       out = slots.count(ctx, id), -- of what jobs cost, one each is known
     }
     context.count(ctx, 'told', 1)

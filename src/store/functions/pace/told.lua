@@ -132,7 +132,8 @@ do
   -- report: the other side says that `left` more are let through until `reset_us` from now, for jobs (`unit`) or what
   -- they cost.
   --   how { unit, left, reset_us, limit: nil where it does not say, left_us: when the job left that was answered, nil:
-  --         not known, is_time: the other side said at which time it resets, out: how many are out and not answered }
+  --         not known, is_time: the other side said at which time it resets, period_us: then, how long that was when the job
+  --         left, out: how many are out and not answered }
   -- With "spread" and a known limit a job that leaves now is taken to be on its way as long as the answered one was:
   -- for it the reset comes `reset_us` after that one left, unless its time was said. A report whose reset has come by then is an old one. Only
   -- that nothing is left counts all the same, where nothing else is known, and its reset is later than the last one.
@@ -144,7 +145,7 @@ do
     local is_ahead, reset = p.told == 'spread' and l.limit > 0, l.till <= now and l.till or l.reset
     local is_news = how.left == 0 and not is_ahead and (l.limit == 0 or l.till <= now)
     if from_us + how.reset_us <= (is_news and reset or now) then
-      l.period = max(l.period, how.reset_us)
+      l.period = max(l.period, how.period_us or how.reset_us)
       if l.till <= now and is_ahead then reckon(l, now) end
       return false
     end
@@ -153,12 +154,12 @@ do
       local is_longer = left <= 0 and l.left <= 0 and till > l.till
       if left >= l.left and not is_longer then
         if till < l.till + NEXT_FROM * how.reset_us then return false end
-        l.period, l.then_left, l.then_till = max(l.period, how.reset_us), left, till
+        l.period, l.then_left, l.then_till = max(l.period, how.period_us or how.reset_us), left, till
         return false
       end
       if l.left <= 0 then left, till = min(left, l.left), max(till, l.till) end -- nothing is left, for the longer time
     end
-    l.period, l.reset, l.till = max(l.period, how.reset_us), reset, till
+    l.period, l.reset, l.till = max(l.period, how.period_us or how.reset_us), reset, till
     l.left, l.length, l.is_told = left, l.till - now, 1
     if l.then_till <= l.till then l.then_left, l.then_till = 0, 0 end
     l.next = min(l.next, l.till)
