@@ -109,8 +109,8 @@ const RULES: &[Rule] = &[
     ),
     lua(
         "what is older than the ready window lets nothing more in",
-        "most = age > window and 0 or min(r.limit, most)",
-        "most = min(r.limit, most)",
+        "r.least, r.least_us, most = huge, now, 0",
+        "r.least, r.least_us = huge, now",
         "functions::ready_window functions::delivered",
     ),
     lua(

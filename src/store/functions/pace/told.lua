@@ -132,13 +132,13 @@ do
   -- report: the other side says that `left` more are let through until `reset_us` from now, for jobs (`unit`) or what
   -- they cost.
   --   how { unit, left, reset_us, limit: nil where it does not say, left_us: when the job left that was answered, nil:
-  --         not known, is_time: the other side said at which time it resets, period_us: then, how long that was when the job
-  --         left, out: how many are out and not answered }
+  --         not known, is_time: the other side said at which time it resets, period_us: then, how long that was when
+  --         the job left, out: how many are out and not answered }
   -- With "spread" and a known limit a job that leaves now is taken to be on its way as long as the answered one was:
-  -- for it the reset comes `reset_us` after that one left, unless its time was said. A report whose reset has come by then is an old one. Only
-  -- that nothing is left counts all the same, where nothing else is known, and its reset is later than the last one.
-  -- Until a reset the lower of two reports counts; where nothing is left, the longer one: a day's limit that is used up
-  -- holds until its reset. Replies whether this report counts.
+  -- for it the reset comes `reset_us` after that one left, unless its time was said. A report whose reset has come by
+  -- then is an old one. Only that nothing is left counts all the same, where nothing else is known, and its reset is
+  -- later than the last one. Until a reset the lower of two reports counts; where nothing is left, the longer one: a
+  -- day's limit that is used up holds until its reset. Replies whether this report counts.
   function told.report(t, p, how, now)
     local l, from_us = limit_of(t, how), how.is_time and now or min(how.left_us or now, now)
     l.at = now

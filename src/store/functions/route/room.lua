@@ -226,8 +226,7 @@ do
         if now - r.cut_us > window or now < r.cut_us then
           r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
         end
-        r.least, r.least_us = huge, now
-        most = 0
+        r.least, r.least_us, most = huge, now, 0
       elseif is_held_look then
         if is_held then cut_slack(r, now, window, undelivered) end
         if undelivered == 0 and r.is_filled and r.limit < most then
