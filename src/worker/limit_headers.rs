@@ -242,7 +242,7 @@ fn report(remaining: f64, reset: When, now_ms: f64, limit: Option<f64>, units: U
     let reset_ms = whole_ms(reset.after(now_ms));
     let resets_at_ms = match reset {
         When::In(_) => None,
-        When::At(ms) => Some(ms.clamp(EPOCH_MS_FROM, now_ms + MOST_MS as f64).round() as u64),
+        When::At(ms) => Some(ms.min(now_ms + MOST_MS as f64).max(EPOCH_MS_FROM).round() as u64),
     };
     LimitReport { remaining: amount(remaining), reset_ms, resets_at_ms, limit, units }
 }
