@@ -26,6 +26,7 @@ do
   -- Jobs that leave together are about as late as each other. Those of one quarter (leave.quarter_of) are counted
   -- together: so many by now, and the bounds of that quarter.
   local in_quarter, quarter, least_late, beyond_late = 0, 0, 0, 0
+  local held = {} -- what `turns.rank_of` reads of a bucket
   local emptied, emptied_count -- queues that `turns` has emptied, until `pause` deletes them; nil: it is not running
 
   -- fits: whether the buckets of this call may take the fast path.
@@ -83,6 +84,13 @@ do
     r, dispatched, bytes, latest =
       room.of(ctx, p.route), r and dispatched or ctx.dispatched, r and bytes or ctx.bytes, r and latest or ctx.latest_us
     stream, room_left = r.stream, r.left
+  end
+
+  -- look_again: the room is used up, as far as it was known: look at the route.
+  local function look_again(ctx, p)
+    r.sent, r.left, ctx.bytes = r.sent + r.left - room_left, room_left, bytes
+    r = room.of(ctx, p.route)
+    stream, room_left, bytes = r.stream, r.left, ctx.bytes
   end
 
   -- ask_path: what `path.admits` replies for a bucket with this due; false where the lateness that it may make up for
@@ -188,13 +196,28 @@ do
     if settled then settled[name], noted = len, noted + 1 end
   end
 
+  -- hold_bucket: a scheduled bucket is held: its route takes no more in this call.
+  local function hold_bucket(ctx, name, p, due)
+    route.hold(ctx, p.route)
+    held.bucket, held.p, held.due = name, p, due
+    waiting.join(ctx, waiting.route_key(ctx, p.route), name, due, turns.rank_of(ctx, held))
+    leaves(name, schedule)
+    if settled and settled[name] then settled[name] = nil end
+  end
+
   -- turn: the turn of a bucket that is due and has `len` jobs, at least one; `most` may leave. Replies 0 where it needs
   -- the full path, and nothing was done for it; else how many of `most` are used up (1 where it was queued for its
-  -- share), and its next due where its turn continues on the full path. The third reply says whether it is due again at
-  -- once.
+  -- share, or held), and its next due where its turn continues on the full path. The third reply says whether it is due
+  -- again at once.
   local function turn(ctx, name, p, queue, len, from, due, due_text, most)
     if p ~= policy then use(ctx, p) end
-    if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or slowed and slowed[name] then return 0 end
+    if len > capacity or bytes >= MIB or is_stopped or slowed and slowed[name] then return 0 end
+    if room_left <= 0 and r.looked ~= ctx.calls then look_again(ctx, p) end
+    if room_left <= 0 then
+      if from ~= schedule or ancestors or r.looked ~= ctx.calls then return 0 end
+      hold_bucket(ctx, name, p, due)
+      return 1, nil, true
+    end
     local eligible_at, out, in_a_row = due, 0, ancestors and 1 or most < len and most or len
     if ancestors then
       local met = due
