@@ -112,10 +112,12 @@ struct World {
     there: f64,
     /// Whether the time of the reset is told, and not how long it is until then.
     is_time: bool,
+    /// Of so many calls one takes that long and tells; the others are answered after 100 ms without a word, where they are not refused.
+    tells: usize,
 }
 
 const PLAIN: World =
-    World { workers: 20, latency: 200 * MS, spread: 0.0, jitter: 0, low: 0, there: 0.5, is_time: false };
+    World { workers: 20, latency: 200 * MS, spread: 0.0, jitter: 0, low: 0, there: 0.5, is_time: false, tells: 1 };
 
 /// What became of the jobs: how much of what is allowed was used, and how many of those sent were refused.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +173,7 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
                 free -= 1;
                 n += 1;
                 let off = 1.0 + world.spread * (2.0 * random.f64() - 1.0);
-                let latency = world.latency as f64 * off;
+                let latency = if n % world.tells == 0 { world.latency as f64 * off } else { 100.0 * MS as f64 };
                 let way = (latency * world.there) as u64;
                 at_provider.insert((now + way, n), (entry, latency as u64 - way));
                 next_look = next_look.min(now + MS); // a worker has taken it: a held bucket may go on
@@ -185,7 +187,7 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
             answers.insert((at + back, n), (entry, answer));
         }
         while let Some(first) = answers.first_entry().filter(|first| first.key().0 <= now) {
-            let ((at, _), (entry, answer)) = first.remove_entry();
+            let ((at, n), (entry, answer)) = first.remove_entry();
             free += 1;
             let (remaining, reset) = (answer.remaining.to_string(), (answer.reset / MS).to_string());
             let told = if world.is_time { ((answer.at + answer.reset) / MS).to_string() } else { reset.clone() };
@@ -195,7 +197,9 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
                 args.extend(["THROTTLED", "RETRY_AFTER", &reset].map(str::to_owned));
                 filled += 1;
             }
-            args.extend(["REMAINING", &remaining, "RESET", &told, "LIMIT", &limit].map(str::to_owned));
+            if n % world.tells == 0 || !answer.is_ok {
+                args.extend(["REMAINING", &remaining, "RESET", &told, "LIMIT", &limit].map(str::to_owned));
+            }
             let function = if answer.is_ok { "drip__ack" } else { "drip__fail" };
             assert_eq!(case.fcall::<i64>(function, &["ready"], &args), 1);
             next_look = now; // the wake key was written
@@ -216,6 +220,7 @@ fn worlds() -> Vec<(Provider, World)> {
     list.push((of(50, 5 * S), World { latency: S, there: 0.0, is_time: true, ..PLAIN }));
     list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 40, ..PLAIN }));
     list.push((of(600, 60 * S), World { latency: S, is_time: true, ..PLAIN }));
+    list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 60, tells: 5, ..PLAIN }));
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };
         let per_minute = Provider { kind, limit: 600, period: 60 * S };

@@ -150,6 +150,9 @@ do
       return false
     end
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
+    -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since the
+    -- reporting one are neither out nor among those that the other side had counted.
+    if l.till > now and l.is_told == 0 and how.left_us and how.left_us >= l.reset then left = min(left, l.left) end
     if l.till > now and l.is_told == 1 then
       local is_longer = left <= 0 and l.left <= 0 and till > l.till
       if left >= l.left and not is_longer then

@@ -36,11 +36,15 @@ do
   -- in_order: put the due nodes of a call, node and due by turns, that have one due in the order of their last turns,
   -- first those that had none. By their names, the first one would always get what its route takes besides the turns.
   function turns.in_order(ctx, due)
-    local known = {}
+    local known, is_any = {}, false
     for _, r in pairs(ctx.memory.rooms) do
-      if knows_turns(ctx, r) then known[#known + 1] = r.orders end
+      if knows_turns(ctx, r) then
+        local orders = r.orders
+        known[#known + 1] = orders
+        for i = 1, #due, 2 do is_any = is_any or orders[due[i]] ~= nil end
+      end
     end
-    if not known[1] then return end
+    if not is_any then return end
     local function last_turn(name)
       local turn = 0
       for i = 1, #known do turn = max(turn, known[i][name] or 0) end
