@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb dist test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
+.PHONY: help demo test check audit build share install uninstall deb dist release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -118,6 +118,11 @@ deb: build ## build a Debian package, target/debian/*.deb
 
 dist: ## build a static binary in a tarball, with its checksum and a list of what is in it, target/dist
 	@bash .ci/dist.sh
+
+release: ## all of a version, checked and tested, in target/release-files (an hour); VERSION=0.1.0 refuses any other one
+	@bash .ci/release.sh check $(VERSION)
+	$(MAKE) check audit test chaos test-packages
+	@bash .ci/release.sh make $(VERSION)
 
 test-packages: deb dist ## install, start, upgrade, remove and purge the packages under a real systemd in a throw-away root
 	@bash tests/packages/run.sh
