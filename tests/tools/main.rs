@@ -54,6 +54,7 @@ mod proxy;
 mod python;
 mod receivers;
 mod systemd;
+mod workflows;
 
 /// How long each test took, which the harness does not say.
 static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
@@ -92,6 +93,7 @@ fn main() {
         python::TESTS,
         receivers::TESTS,
         systemd::TESTS,
+        workflows::TESTS,
     ];
     let tests = files.concat().into_iter().map(|(name, test)| {
         let name = name.strip_prefix("tools::").unwrap_or(name);
