@@ -5,8 +5,7 @@
 #   release.sh check VERSION    whether a release can be made: of this version, committed, in the changelog
 #   release.sh make VERSION     makes it; without VERSION of the one in Cargo.toml
 #
-# Two runs of one commit with the same compiler give the same bytes, but for the crate, which cargo compresses: it names the
-# commit, and its files are the same. Another compiler, libc or cargo-deb gives other bytes.
+# Two runs of one commit give the same bytes with the same compiler, libc, cargo-deb and gzip; others give others.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 files=$PWD/target/release-files
