@@ -114,10 +114,21 @@ struct World {
     is_time: bool,
     /// Of so many calls one takes that long and tells; the others are answered after 100 ms without a word, where they are not refused.
     tells: usize,
+    /// Whether the limit is named.
+    names: bool,
 }
 
-const PLAIN: World =
-    World { workers: 20, latency: 200 * MS, spread: 0.0, jitter: 0, low: 0, there: 0.5, is_time: false, tells: 1 };
+const PLAIN: World = World {
+    workers: 20,
+    latency: 200 * MS,
+    spread: 0.0,
+    jitter: 0,
+    low: 0,
+    there: 0.5,
+    is_time: false,
+    tells: 1,
+    names: true,
+};
 
 /// What became of the jobs: how much of what is allowed was used, and how many of those sent were refused.
 #[derive(Debug, Clone, Copy)]
@@ -198,7 +209,10 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
                 filled += 1;
             }
             if n % world.tells == 0 || !answer.is_ok {
-                args.extend(["REMAINING", &remaining, "RESET", &told, "LIMIT", &limit].map(str::to_owned));
+                args.extend(["REMAINING", &remaining, "RESET", &told].map(str::to_owned));
+                if world.names {
+                    args.extend(["LIMIT", &limit].map(str::to_owned));
+                }
             }
             let function = if answer.is_ok { "drip__ack" } else { "drip__fail" };
             assert_eq!(case.fcall::<i64>(function, &["ready"], &args), 1);
@@ -221,6 +235,7 @@ fn worlds() -> Vec<(Provider, World)> {
     list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 40, ..PLAIN }));
     list.push((of(600, 60 * S), World { latency: S, is_time: true, ..PLAIN }));
     list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 60, tells: 5, ..PLAIN }));
+    list.push((of(50, 5 * S), World { latency: S, is_time: true, workers: 40, there: 0.0, names: false, ..PLAIN }));
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };
         let per_minute = Provider { kind, limit: 600, period: 60 * S };

@@ -15,18 +15,20 @@
 --   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
 --            yet
 --   reset    when it last reset
+--   shown    where no limit is said: the most that was left before an answered job, so far; 0: not known
 --   then_left, then_till  the same two of the window after this one, where that was told already: where resets are
 --            rounded up to whole seconds, answers of the next window come before this one is over here. 0: not told
 --
 -- After a reset nothing is told before the first job of the new window is answered. That may take seconds, in which a
--- rate that is far too high would send too much. So a window is reckoned then, where a limit is known.
+-- rate that is far too high would send too much. So a window is reckoned then, where a limit is known: said, or shown by
+-- answers that left more.
 
 local told = {}
 do
   local digits = base.digits
 
   local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset', 'then_left',
-    'then_till' }
+    'then_till', 'shown' }
   local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
   local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or that has reset, or
@@ -57,7 +59,7 @@ do
         i = i + 1
         l[NUMBERS[i] or 'more'] = tonumber(number)
       end
-      l.then_left, l.then_till = l.then_left or 0, l.then_till or 0
+      l.then_left, l.then_till, l.shown = l.then_left or 0, l.then_till or 0, l.shown or 0
       if l.reset then t[key_of(l)] = l end
     end
     return next(t) and t or nil
@@ -76,11 +78,17 @@ do
     return last
   end
 
+  -- most_of: what is left after a reset; 0: not known. Where all answers leave nothing, they are those of refused calls.
+  local function most_of(l)
+    if l.limit > 0 then return l.limit end
+    return l.shown > 1 and l.shown or 0
+  end
+
   -- reckon: a window that begins at `from`, of which nothing is told.
   local function reckon(l, from)
     if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) end
     l.reset, l.length = min(l.till, from), ceil(l.period * SPARE)
-    l.left, l.till, l.is_told = l.limit, from + l.length, 0
+    l.left, l.till, l.is_told = most_of(l), from + l.length, 0
   end
 
   -- begin_next: the window begins that was told before this one was over. The first report in it counts, whatever it
@@ -104,7 +112,7 @@ do
       elseif l.till <= now and l.then_till > now then
         begin_next(l, now)
         changed = true
-      elseif l.till <= now and l.limit > 0 then
+      elseif l.till <= now and most_of(l) > 0 then
         reckon(l, now - l.till < l.period and l.till or now)
         changed = true
       end
@@ -115,7 +123,7 @@ do
   -- limit_of: the limit that a report is about; it is made where nothing is known of it yet.
   local function limit_of(t, how)
     local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
-      is_told = 0, reset = 0, then_left = 0, then_till = 0 }
+      is_told = 0, reset = 0, then_left = 0, then_till = 0, shown = 0 }
     local key, count, idlest = key_of(l), 0, nil
     if t[key] then return t[key] end
     for other, known in pairs(t) do
@@ -142,6 +150,7 @@ do
   function told.report(t, p, how, now)
     local l, from_us = limit_of(t, how), how.is_time and now or min(how.left_us or now, now)
     l.at = now
+    if l.limit == 0 and how.left_us then l.shown = max(l.shown, how.left + 1) end
     local is_ahead, reset = p.told == 'spread' and l.limit > 0, l.till <= now and l.till or l.reset
     local is_news = how.left == 0 and not is_ahead and (l.limit == 0 or l.till <= now)
     if from_us + how.reset_us <= (is_news and reset or now) then
