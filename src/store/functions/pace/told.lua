@@ -20,8 +20,8 @@
 --            rounded up to whole seconds, answers of the next window come before this one is over here. 0: not told
 --
 -- After a reset nothing is told before the first job of the new window is answered. That may take seconds, in which a
--- rate that is far too high would send too much. So a window is reckoned then, where a limit is known: said, or shown by
--- answers that left more.
+-- rate that is far too high would send too much. So a window is reckoned then, where a limit is known: it was said, or
+-- shown by answers that left more.
 
 local told = {}
 do
@@ -78,7 +78,7 @@ do
     return last
   end
 
-  -- most_of: what is left after a reset; 0: not known. Where all answers leave nothing, they are those of refused calls.
+  -- most_of: what is left after a reset; 0: not known. Where all answers leave nothing, they are of refused calls.
   local function most_of(l)
     if l.limit > 0 then return l.limit end
     return l.shown > 1 and l.shown or 0
@@ -159,8 +159,8 @@ do
       return false
     end
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
-    -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since the
-    -- reporting one are neither out nor among those that the other side had counted.
+    -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since
+    -- the reporting one are neither out nor among those that the other side had counted.
     if l.till > now and l.is_told == 0 and how.left_us and how.left_us >= l.reset then left = min(left, l.left) end
     if l.till > now and l.is_told == 1 then
       local is_longer = left <= 0 and l.left <= 0 and till > l.till
