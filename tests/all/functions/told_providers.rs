@@ -116,6 +116,8 @@ struct World {
     tells: usize,
     /// Whether the limit is named.
     names: bool,
+    /// For so long only a job each 300 ms comes: what they used comes back one by one.
+    trickle: u64,
 }
 
 const PLAIN: World = World {
@@ -128,6 +130,7 @@ const PLAIN: World = World {
     is_time: false,
     tells: 1,
     names: true,
+    trickle: 0,
 };
 
 /// What became of the jobs: how much of what is allowed was used, and how many of those sent were refused.
@@ -168,11 +171,15 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
     let (mut free, mut filled, mut next_look) = (world.workers, 0, T0);
     let (mut at_provider, mut answers) =
         (BTreeMap::<(u64, usize), (Entry, u64)>::new(), BTreeMap::<(u64, usize), (Entry, Answer)>::new());
-    let mut n = 0;
+    let (mut n, mut next_push) = (0, T0);
     while now < end {
-        if filled < 2_000 {
+        let trickles = now < T0 + world.trickle;
+        if trickles && now >= next_push {
+            case.push_at(now, "a", &["x"]);
+            (filled, next_push, next_look) = (filled + 1, now + 300 * MS, now);
+        } else if !trickles && filled < 2_000 {
             case.push_at(now, "a", &["x"; 1_000]);
-            filled += 1_000;
+            (filled, next_look) = (filled + 1_000, now);
         }
         if now >= next_look {
             let drained = case.settle_at(now);
@@ -218,8 +225,12 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
             assert_eq!(case.fcall::<i64>(function, &["ready"], &args), 1);
             next_look = now; // the wake key was written
         }
-        let events =
-            [at_provider.keys().next().map(|key| key.0), answers.keys().next().map(|key| key.0), Some(next_look)];
+        let events = [
+            at_provider.keys().next().map(|key| key.0),
+            answers.keys().next().map(|key| key.0),
+            Some(next_look),
+            trickles.then_some(next_push),
+        ];
         now = events.into_iter().flatten().min().expect("the end is one").max(now);
     }
     audit(&mut case);
@@ -236,6 +247,10 @@ fn worlds() -> Vec<(Provider, World)> {
     list.push((of(600, 60 * S), World { latency: S, is_time: true, ..PLAIN }));
     list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 60, tells: 5, ..PLAIN }));
     list.push((of(50, 5 * S), World { latency: S, is_time: true, workers: 40, there: 0.0, names: false, ..PLAIN }));
+    let sliding = Provider { kind: Kind::Sliding, limit: 40, period: 10 * S };
+    for latency in [20 * MS, 60 * MS] {
+        list.push((sliding, World { latency, trickle: 11 * S, ..PLAIN }));
+    }
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };
         let per_minute = Provider { kind, limit: 600, period: 60 * S };

@@ -212,11 +212,14 @@ do
   local function turn(ctx, name, p, queue, len, from, due, due_text, most)
     if p ~= policy then use(ctx, p) end
     if len > capacity or bytes >= MIB or is_stopped or slowed and slowed[name] then return 0 end
-    if room_left <= 0 and r.looked ~= ctx.calls then look_again(ctx, p) end
     if room_left <= 0 then
-      if from ~= schedule or ancestors or r.looked ~= ctx.calls then return 0 end
-      hold_bucket(ctx, name, p, due)
-      return 1, nil, true
+      if ancestors then return 0 end -- whether they admit a job comes first
+      if r.looked ~= ctx.calls then look_again(ctx, p) end
+      if room_left <= 0 then
+        if from ~= schedule or r.looked ~= ctx.calls then return 0 end
+        hold_bucket(ctx, name, p, due)
+        return 1, nil, true
+      end
     end
     local eligible_at, out, in_a_row = due, 0, ancestors and 1 or most < len and most or len
     if ancestors then

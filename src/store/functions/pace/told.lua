@@ -15,7 +15,10 @@
 --   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
 --            yet
 --   reset    when it last reset
---   shown    where no limit is said: the most that was left before an answered job, so far; 0: not known
+--   given    so much is taken as left after a reset: the limit, or less where the answer to the first job after one
+--            showed less (the window slides, or tokens come one by one). Where no limit is said, the most that was left
+--            before an answered job; 0: not known
+--   first    when the first job of a reckoned window left; 0: none has, -1: it is not known
 --   then_left, then_till  the same two of the window after this one, where that was told already: where resets are
 --            rounded up to whole seconds, answers of the next window come before this one is over here. 0: not told
 --
@@ -28,7 +31,7 @@ do
   local digits = base.digits
 
   local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset', 'then_left',
-    'then_till', 'shown' }
+    'then_till', 'given', 'first' }
   local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
   local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or that has reset, or
@@ -59,7 +62,8 @@ do
         i = i + 1
         l[NUMBERS[i] or 'more'] = tonumber(number)
       end
-      l.then_left, l.then_till, l.shown = l.then_left or 0, l.then_till or 0, l.shown or 0
+      l.then_left, l.then_till = l.then_left or 0, l.then_till or 0
+      l.given, l.first = l.given or l.limit, l.first or 0
       if l.reset then t[key_of(l)] = l end
     end
     return next(t) and t or nil
@@ -78,24 +82,24 @@ do
     return last
   end
 
-  -- most_of: what is left after a reset; 0: not known. Where all answers leave nothing, they are of refused calls.
-  local function most_of(l)
-    if l.limit > 0 then return l.limit end
-    return l.shown > 1 and l.shown or 0
-  end
+  -- knows: whether it is known what is left after a reset. Where all answers leave nothing, they are of refused calls.
+  local function knows(l) return l.limit > 0 or l.given > 1 end
 
-  -- reckon: a window that begins at `from`, of which nothing is told.
+  -- reckon: a window that begins at `from`, of which nothing is told. It is as long as the period, or shorter where
+  -- only part of the limit came back, but no shorter than the one before, and at no higher rate.
   local function reckon(l, from)
-    if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) end
-    l.reset, l.length = min(l.till, from), ceil(l.period * SPARE)
-    l.left, l.till, l.is_told = most_of(l), from + l.length, 0
+    local before = l.till - l.reset
+    if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) else before = before / SPARE end
+    local part = l.limit > 0 and l.given / l.limit or 1
+    l.length = ceil(SPARE * max(min(before, l.period), part * l.period))
+    l.reset, l.left, l.till, l.is_told, l.first = min(l.till, from), l.given, from + l.length, 0, 0
   end
 
   -- begin_next: the window begins that was told before this one was over. The first report in it counts, whatever it
   -- says, as in one that is reckoned.
   local function begin_next(l, now)
     l.reset, l.left, l.till, l.is_told = l.till, l.then_left, l.then_till, 0
-    l.length, l.next, l.then_left, l.then_till = l.till - now, min(l.next, l.till), 0, 0
+    l.length, l.next, l.then_left, l.then_till, l.first = l.till - now, min(l.next, l.till), 0, 0, -1
   end
 
   -- reconcile: forget or reckon anew what has reset, and bring back what lies further ahead than it may: the clock
@@ -112,7 +116,7 @@ do
       elseif l.till <= now and l.then_till > now then
         begin_next(l, now)
         changed = true
-      elseif l.till <= now and most_of(l) > 0 then
+      elseif l.till <= now and knows(l) then
         reckon(l, now - l.till < l.period and l.till or now)
         changed = true
       end
@@ -123,7 +127,7 @@ do
   -- limit_of: the limit that a report is about; it is made where nothing is known of it yet.
   local function limit_of(t, how)
     local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
-      is_told = 0, reset = 0, then_left = 0, then_till = 0, shown = 0 }
+      is_told = 0, reset = 0, then_left = 0, then_till = 0, given = how.limit or 0, first = 0 }
     local key, count, idlest = key_of(l), 0, nil
     if t[key] then return t[key] end
     for other, known in pairs(t) do
@@ -150,7 +154,6 @@ do
   function told.report(t, p, how, now)
     local l, from_us = limit_of(t, how), how.is_time and now or min(how.left_us or now, now)
     l.at = now
-    if l.limit == 0 and how.left_us then l.shown = max(l.shown, how.left + 1) end
     local is_ahead, reset = p.told == 'spread' and l.limit > 0, l.till <= now and l.till or l.reset
     local is_news = how.left == 0 and not is_ahead and (l.limit == 0 or l.till <= now)
     if from_us + how.reset_us <= (is_news and reset or now) then
@@ -161,7 +164,13 @@ do
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
     -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since
     -- the reporting one are neither out nor among those that the other side had counted.
-    if l.till > now and l.is_told == 0 and how.left_us and how.left_us >= l.reset then left = min(left, l.left) end
+    if l.till > now and l.is_told == 0 and how.left_us and how.left_us >= l.reset then
+      if how.left_us == l.first and l.limit > 0 and l.unit == 'job' then
+        local back = min(how.left + 1, l.limit)
+        l.left, l.given = l.left + back - l.given, back
+      end
+      left = min(left, l.left)
+    end
     if l.till > now and l.is_told == 1 then
       local is_longer = left <= 0 and l.left <= 0 and till > l.till
       if left >= l.left and not is_longer then
@@ -173,6 +182,7 @@ do
     end
     l.period, l.reset, l.till = max(l.period, how.period_us or how.reset_us), reset, till
     l.left, l.length, l.is_told = left, l.till - now, 1
+    if how.left_us then l.given = max(l.given, l.limit > 0 and min(how.left + 1, l.limit) or how.left + 1) end
     if l.then_till <= l.till then l.then_left, l.then_till = 0, 0 end
     l.next = min(l.next, l.till)
     return true
@@ -205,6 +215,7 @@ do
         if l.limit > 0 and time < LAST * l.period then step = max(step, l.period / l.limit) end
         l.next = min(l.till, ceil(now + step * units))
         l.left, l.then_left = l.left - units, l.then_left - units
+        if l.first == 0 then l.first = now end
       end
     end
   end
