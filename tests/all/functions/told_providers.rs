@@ -202,6 +202,7 @@ fn simulate(told: &str, provider: Provider, world: World) -> State {
             let mut answer = provider.ask(&mut state, at);
             answer.remaining = answer.remaining.saturating_sub(world.low);
             answer.reset = (answer.reset + random.u64(0..=2 * world.jitter)).saturating_sub(world.jitter);
+            let back = if answer.is_ok { back } else { back / 2 }; // a refusal costs the provider no work
             answers.insert((at + back, n), (entry, answer));
         }
         while let Some(first) = answers.first_entry().filter(|first| first.key().0 <= now) {
@@ -248,8 +249,8 @@ fn worlds() -> Vec<(Provider, World)> {
     list.push((of(50, 5 * S), World { latency: 3 * S, there: 0.0, is_time: true, workers: 60, tells: 5, ..PLAIN }));
     list.push((of(50, 5 * S), World { latency: S, is_time: true, workers: 40, there: 0.0, names: false, ..PLAIN }));
     let sliding = Provider { kind: Kind::Sliding, limit: 40, period: 10 * S };
-    for latency in [20 * MS, 60 * MS] {
-        list.push((sliding, World { latency, trickle: 11 * S, ..PLAIN }));
+    for (latency, there) in [(20 * MS, 0.5), (60 * MS, 0.5), (100 * MS, 0.5), (100 * MS, 0.0)] {
+        list.push((sliding, World { latency, there, trickle: 11 * S, ..PLAIN }));
     }
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };

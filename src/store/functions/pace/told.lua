@@ -15,10 +15,9 @@
 --   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
 --            yet
 --   reset    when it last reset
---   given    so much is taken as left after a reset: the limit, or less where the answer to the first job after one
---            showed less (the window slides, or tokens come one by one). Where no limit is said, the most that was left
---            before an answered job; 0: not known
---   first    when the first job of a reckoned window left; 0: none has, -1: it is not known
+--   refill   so much is taken to be left after a reset; 0: not known. See `learn`
+--   first    when the first job after the last reset left; 0: none has, -1: it is answered (not with
+--            "spread"), or not known
 --   then_left, then_till  the same two of the window after this one, where that was told already: where resets are
 --            rounded up to whole seconds, answers of the next window come before this one is over here. 0: not told
 --
@@ -31,7 +30,7 @@ do
   local digits = base.digits
 
   local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset', 'then_left',
-    'then_till', 'given', 'first' }
+    'then_till', 'refill', 'first' }
   local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
   local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or that has reset, or
@@ -63,7 +62,7 @@ do
         l[NUMBERS[i] or 'more'] = tonumber(number)
       end
       l.then_left, l.then_till = l.then_left or 0, l.then_till or 0
-      l.given, l.first = l.given or l.limit, l.first or 0
+      l.refill, l.first = l.refill or l.limit, l.first or 0
       if l.reset then t[key_of(l)] = l end
     end
     return next(t) and t or nil
@@ -83,16 +82,16 @@ do
   end
 
   -- knows: whether it is known what is left after a reset. Where all answers leave nothing, they are of refused calls.
-  local function knows(l) return l.limit > 0 or l.given > 1 end
+  local function knows(l) return l.limit > 0 or l.refill > 1 end
 
   -- reckon: a window that begins at `from`, of which nothing is told. It is as long as the period, or shorter where
   -- only part of the limit came back, but no shorter than the one before, and at no higher rate.
   local function reckon(l, from)
     local before = l.till - l.reset
     if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) else before = before / SPARE end
-    local part = l.limit > 0 and l.given / l.limit or 1
+    local part = l.limit > 0 and l.refill / l.limit or 1
     l.length = ceil(SPARE * max(min(before, l.period), part * l.period))
-    l.reset, l.left, l.till, l.is_told, l.first = min(l.till, from), l.given, from + l.length, 0, 0
+    l.reset, l.left, l.till, l.is_told, l.first = min(l.till, from), l.refill, from + l.length, 0, 0
   end
 
   -- begin_next: the window begins that was told before this one was over. The first report in it counts, whatever it
@@ -127,7 +126,7 @@ do
   -- limit_of: the limit that a report is about; it is made where nothing is known of it yet.
   local function limit_of(t, how)
     local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
-      is_told = 0, reset = 0, then_left = 0, then_till = 0, given = how.limit or 0, first = 0 }
+      is_told = 0, reset = 0, then_left = 0, then_till = 0, refill = how.limit or 0, first = -1 }
     local key, count, idlest = key_of(l), 0, nil
     if t[key] then return t[key] end
     for other, known in pairs(t) do
@@ -139,6 +138,23 @@ do
     if count >= LIMITS_MOST then t[idlest] = nil end -- the one that holds least back
     t[key] = l
     return l
+  end
+
+  -- learn: what the answer to a job shows of how much is left after a reset: what it leaves, and the job itself. The
+  -- first job after one shows it best: less than the limit where the window slides, or tokens come one by one. Without
+  -- "spread" all of it would leave at once. So where the next reset is near too, and little comes back at a time, it is
+  -- taken to bring one job, whose answer shows how many more.
+  local function learn(l, p, how, now)
+    local shown = l.limit > 0 and min(how.left + 1, l.limit) or how.left + 1
+    if how.left_us == l.first and l.limit > 0 and l.unit == 'job' then
+      if l.is_told == 0 and l.till > now then l.left = l.left + shown - l.refill end
+      l.refill = shown
+      if p.told == 'spread' then return end
+      l.first = -1
+      if shown < l.limit and how.reset_us < NEXT_FROM * l.period then l.refill = 1 end
+    elseif how.left_us and (l.first >= 0 or l.limit == 0 or l.unit == 'cost') then
+      l.refill = max(l.refill, shown)
+    end
   end
 
   -- report: the other side says that `left` more are let through until `reset_us` from now, for jobs (`unit`) or what
@@ -161,14 +177,11 @@ do
       if l.till <= now and is_ahead then reckon(l, now) end
       return false
     end
+    learn(l, p, how, now)
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
     -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since
     -- the reporting one are neither out nor among those that the other side had counted.
     if l.till > now and l.is_told == 0 and how.left_us and how.left_us >= l.reset then
-      if how.left_us == l.first and l.limit > 0 and l.unit == 'job' then
-        local back = min(how.left + 1, l.limit)
-        l.left, l.given = l.left + back - l.given, back
-      end
       left = min(left, l.left)
     end
     if l.till > now and l.is_told == 1 then
@@ -182,7 +195,6 @@ do
     end
     l.period, l.reset, l.till = max(l.period, how.period_us or how.reset_us), reset, till
     l.left, l.length, l.is_told = left, l.till - now, 1
-    if how.left_us then l.given = max(l.given, l.limit > 0 and min(how.left + 1, l.limit) or how.left + 1) end
     if l.then_till <= l.till then l.then_left, l.then_till = 0, 0 end
     l.next = min(l.next, l.till)
     return true
