@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 use reqwest::Url;
@@ -20,12 +20,18 @@ use crate::model::route::Route;
 use crate::store::acl::Role;
 use crate::store::{Address, Layout};
 use crate::system::signals::{Signal, Signals};
-use crate::worker::{Exec, Http, Print, Runner, Signer, Worker, header};
+use crate::worker::{Exec, Http, Print, Runner, Signer, Spans, Worker, header};
 
 /// How long a POST may take unless `--timeout` says otherwise.
 const HTTP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Take jobs and run them.
+/// From a stop to the end of a worker: its jobs, and then what is left of its spans.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// For how long spans may be sent at the end at least, and at most.
+const FLUSH_WITHIN: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
+
+/// Take jobs and run them. Where `$OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of OpenTelemetry, spans of them are sent there.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
 pub(super) struct Work {
@@ -121,15 +127,26 @@ impl Work {
         }
         drop(connect(config).await?);
         let worker = Worker::new(address, layout, self.route, usize::from(self.concurrency), runner);
+        let spans = Spans::from_environment()
+            .map_err(|why| Failure::new(Exit::Usage, format!("cannot send spans: {why}; see OTEL_EXPORTER_OTLP_*")))?;
         let worker = worker.slowing(self.throttle_budget).told_in(self.told_in).from(self.partitions);
-        let mut working = std::pin::pin!(worker.run(stop.clone()));
+        let mut working = std::pin::pin!(worker.traced(spans.clone()).run(stop.clone()));
+        let mut stopped = None;
         loop {
             tokio::select! {
                 done = &mut working => {
+                    if let Some(spans) = spans {
+                        let [least, most] = FLUSH_WITHIN;
+                        let elapsed = stopped.as_ref().map_or(Duration::ZERO, Instant::elapsed);
+                        spans.flush(STOP_WITHIN.saturating_sub(elapsed).clamp(least, most));
+                    }
                     done?;
                     return if closed.is_cancelled() { Err(Failure::new(Exit::Failed, "standard output is closed")) } else { Ok(Exit::Done) };
                 }
-                signal = signals.next() => if signal != Signal::Status { stop.cancel() },
+                signal = signals.next() => if signal != Signal::Status {
+                    stopped.get_or_insert_with(Instant::now);
+                    stop.cancel();
+                },
                 () = closed.cancelled(), if !stop.is_cancelled() => stop.cancel(),
             }
         }

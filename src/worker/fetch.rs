@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -43,12 +43,21 @@ struct Shared {
     stop: CancellationToken,
 }
 
+/// What a read brought.
+pub(super) struct Fetched {
+    /// Its partition.
+    pub(super) number: u8,
+    /// When it began.
+    pub(super) began: SystemTime,
+    /// The jobs, if any.
+    pub(super) entries: Vec<Entry>,
+}
+
 /// A read that came back, or a partition that was looked for.
 struct Done {
-    number: u8,
+    fetched: Fetched,
     /// The slots that were reserved for it.
     slots: usize,
-    entries: Vec<Entry>,
     /// The connection. None: it was lost, or could not be made.
     reader: Option<Store>,
     /// How long to wait before the partition is looked for again. None: it can be read.
@@ -142,9 +151,10 @@ impl Fetcher {
         self.under_way.push(Box::pin(look_for(Arc::clone(&self.shared), number, pause)));
     }
 
-    /// Wait for the next read. Replies the number of its partition, and its jobs, if any. `None`: no read is under way.
-    pub(super) async fn next(&mut self) -> Option<(u8, Vec<Entry>)> {
-        let Done { number, slots, entries, reader, pause } = self.under_way.next().await?;
+    /// Wait for the next read that comes back. `None`: none is under way.
+    pub(super) async fn next(&mut self) -> Option<Fetched> {
+        let Done { fetched, slots, reader, pause } = self.under_way.next().await?;
+        let Fetched { number, ref entries, .. } = fetched;
         self.reserved -= slots;
         self.empty_reads = if entries.is_empty() { self.empty_reads.saturating_add(1) } else { 0 };
         self.spare.extend(reader);
@@ -153,18 +163,20 @@ impl Fetcher {
             Some(_) if self.shared.stop.is_cancelled() => {}
             Some(pause) => self.look_for(number, pause),
         }
-        Some((number, entries))
+        Some(fetched)
     }
 }
 
 async fn read(shared: Arc<Shared>, reader: Option<Store>, number: u8, slots: usize, block: Option<Duration>) -> Done {
+    let began = SystemTime::now();
+    let fetched = |entries| Fetched { number, began, entries };
     match shared.take(reader, number, slots, block).await {
-        Ok((entries, reader)) => Done { number, slots, entries, reader: Some(reader), pause: None },
+        Ok((entries, reader)) => Done { fetched: fetched(entries), slots, reader: Some(reader), pause: None },
         Err(why) => {
             if !(why.code().is_some_and(|code| TRANSIENT_CODES.contains(&code)) || why.is_retryable()) {
                 warn!(why = why.on_record(Role::Worker), partition = number, "cannot take jobs, trying again");
             }
-            Done { number, slots, entries: Vec::new(), reader: None, pause: Some(FIRST_PAUSE) }
+            Done { fetched: fetched(Vec::new()), slots, reader: None, pause: Some(FIRST_PAUSE) }
         }
     }
 }
@@ -185,7 +197,8 @@ async fn look_for(shared: Arc<Shared>, number: u8, pause: Duration) -> Done {
             }
         },
     };
-    Done { number, slots: 0, entries: Vec::new(), reader, pause }
+    let fetched = Fetched { number, began: SystemTime::now(), entries: Vec::new() };
+    Done { fetched, slots: 0, reader, pause }
 }
 
 impl Shared {

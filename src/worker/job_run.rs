@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::identity::identity;
 use super::limits_told::LimitsTold;
+use super::spans::{Received, Source, Waits};
 use super::{Job, Outcome, Runner};
 use crate::model::bucket::BucketName;
 use crate::model::route::Route;
@@ -31,6 +32,8 @@ pub(super) struct JobRun {
     pub(super) slows: Option<BucketName>,
     /// What it says about its limits.
     pub(super) told: Arc<LimitsTold>,
+    /// The span of the read that brought the job, where spans are sent.
+    pub(super) received: Option<Received>,
 }
 
 /// An entry in hand: what calls about it need.
@@ -50,8 +53,10 @@ impl JobRun {
             let fail = Fail { dead: true, reason: "malformed".to_owned(), ..Fail::default() };
             return say_malformed(&held.entry, self.fail(&held, &fail).await);
         };
-        let Entry { id, attempt, cost, deadline_us, headers, .. } = entry;
-        let job = Job { id: identity(&id, &bucket), bucket, attempt, body, cost, deadline_us, headers };
+        let Entry { id, attempt, due_us, at_us, cost, deadline_us, headers, .. } = entry;
+        let mut job = Job { id: identity(&id, &bucket), bucket, attempt, body, cost, deadline_us, headers };
+        let source = Source { route: &self.route, worker: &self.name, partition: self.number };
+        let process = self.received.as_ref().map(|read| read.process(&source, &Waits::of(due_us, at_us), &mut job));
         let cancel = kill.child_token();
         let (outcome, reports) = tokio::select! {
             outcome = self.runner.run(&job, &self.told, &cancel) => outcome,
@@ -61,6 +66,9 @@ impl JobRun {
                 return cancel.cancel(); // dropping the run has ended it
             }
         };
+        if let Some(process) = process {
+            process.end(&outcome);
+        }
         let told = Fail { reports: self.told.reports(reports), ..Fail::default() };
         match outcome {
             Outcome::Done => self.done(&held, &job, told.reports).await,

@@ -11,7 +11,9 @@ mod identity;
 mod job_run;
 mod limit_headers;
 mod limits_told;
+mod once_a_minute;
 mod print;
+mod spans;
 mod webhook;
 
 use std::ops::RangeInclusive;
@@ -25,17 +27,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use exec::Exec;
-use fetch::{BLOCK, Fetcher};
+use fetch::{BLOCK, Fetched, Fetcher};
 pub use http::{Http, header};
 pub use identity::identity;
 use job_run::JobRun;
 use limits_told::LimitsTold;
 pub use print::Print;
+pub use spans::Spans;
+use spans::{Received, Source};
 pub use webhook::Signer;
 
 use crate::model::bucket::BucketName;
 use crate::model::route::Route;
-use crate::store::jobs::work::{Job as Entry, LimitReport};
+use crate::store::jobs::work::LimitReport;
 use crate::store::link::Link;
 use crate::store::{Address, Layout, Partitions, StoreError};
 use crate::system::processes::unique_name;
@@ -128,6 +132,7 @@ pub struct Worker {
     link: Arc<Link>,
     slows: Option<BucketName>,
     told: Arc<LimitsTold>,
+    spans: Option<Spans>,
 }
 
 impl Worker {
@@ -137,7 +142,7 @@ impl Worker {
         let partitions = (0..layout.partitioning().partitions).collect();
         let (name, runner) = (unique_name(), Arc::new(runner));
         let told = Arc::new(LimitsTold::default());
-        Self { address, layout, partitions, route, name, slots, runner, link, slows: None, told }
+        Self { address, layout, partitions, route, name, slots, runner, link, slows: None, told, spans: None }
     }
 
     /// Let what the other side asks for slow down the budget of this name above a job's bucket, not the bucket alone.
@@ -148,6 +153,11 @@ impl Worker {
     /// Let what the other side says about its limits be about the budget of this name above a job's bucket, not the bucket.
     pub fn told_in(self, budget: Option<BucketName>) -> Self {
         Self { told: Arc::new(LimitsTold::about(budget)), ..self }
+    }
+
+    /// Send spans of its jobs.
+    pub fn traced(self, spans: Option<Spans>) -> Self {
+        Self { spans, ..self }
     }
 
     /// Read these partitions only.
@@ -179,7 +189,7 @@ impl Worker {
             while running.try_join_next().is_some() {}
             fetcher.begin(self.slots - running.len());
             tokio::select! {
-                Some((number, entries)) = fetcher.next() => self.start(&mut running, number, entries, &kill),
+                Some(fetched) = fetcher.next() => self.start(&mut running, fetched, &kill),
                 Some(_) = running.join_next() => {}
                 () = stop.cancelled() => {}
             }
@@ -190,7 +200,7 @@ impl Worker {
         let gave_up = loop {
             tokio::select! {
                 read = fetcher.next() => match read {
-                    Some((number, entries)) => self.start(&mut running, number, entries, &kill),
+                    Some(fetched) => self.start(&mut running, fetched, &kill),
                     None => break false,
                 },
                 () = &mut overdue => break true,
@@ -215,15 +225,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Give jobs of a partition to slots.
-    fn start(&self, running: &mut JoinSet<()>, number: u8, entries: Vec<Entry>, kill: &CancellationToken) {
-        for entry in entries {
-            running.spawn(self.job_run(number).work(entry, kill.clone()));
+    /// Give the jobs of a read to slots.
+    fn start(&self, running: &mut JoinSet<()>, fetched: Fetched, kill: &CancellationToken) {
+        if fetched.entries.is_empty() {
+            return;
+        }
+        let source = Source { route: &self.route, worker: &self.name, partition: fetched.number };
+        let received = self.spans.as_ref().map(|spans| spans.received(&source, &fetched));
+        for entry in fetched.entries {
+            running.spawn(self.job_run(fetched.number, received.clone()).work(entry, kill.clone()));
         }
     }
 
     /// A run of a job of this partition.
-    fn job_run(&self, number: u8) -> JobRun {
+    fn job_run(&self, number: u8, received: Option<Received>) -> JobRun {
         JobRun {
             number,
             route: self.route.clone(),
@@ -232,6 +247,7 @@ impl Worker {
             link: Arc::clone(&self.link),
             slows: self.slows.clone(),
             told: Arc::clone(&self.told),
+            received,
         }
     }
 }

@@ -55,6 +55,7 @@ mod tree;
 mod waking;
 mod work;
 mod work_http;
+mod work_spans;
 
 /// Within which a worker stops: five seconds are promised, the rest is for a machine that is busy.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);

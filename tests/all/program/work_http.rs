@@ -62,6 +62,11 @@ impl Hook {
         self.posts.recv_timeout(Duration::from_secs(20)).expect("a post within 20 s")
     }
 
+    /// Whether nothing came.
+    pub fn is_quiet(&self) -> bool {
+        self.posts.try_recv().is_err()
+    }
+
     #[track_caller]
     pub fn take(&self, posts: usize) -> Vec<Post> {
         (0..posts).map(|_| self.next()).collect()
