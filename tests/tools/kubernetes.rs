@@ -1,10 +1,11 @@
-//! The manifests of `examples/kubernetes`: what Kubernetes takes, and whether a daemon that is started as they say can be probed and scraped.
+//! The manifests and the Helm chart of `examples/kubernetes`: what Kubernetes takes, and whether a daemon that is started as they say can be probed and scraped.
 //! No cluster is here, so nothing of how its controllers behave is tried.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::clients::python_with;
 use crate::rig::{Daemon, Server, eventually, free_port};
@@ -17,6 +18,12 @@ const CUSTOM: [&str; 2] = ["ScaledObject", "ServiceMonitor"];
 
 fn python() -> PathBuf {
     python_with("kubernetes", "kubernetes_validate, yaml", &["kubernetes-validate"])
+}
+
+/// The plain manifests.
+fn manifests() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(FOLDER).expect("a folder").map(|file| file.expect("a file").path());
+    files.filter(|path| path.is_file()).collect()
 }
 
 /// The resources of a file.
@@ -42,8 +49,7 @@ fn is_valid(resource: &Value) -> Result<(), String> {
 
 fn all_that_is_kubernetes_own_is_what_it_takes() {
     let mut tried = 0;
-    for file in std::fs::read_dir(FOLDER).expect("a folder") {
-        let path = file.expect("a file").path();
+    for path in manifests() {
         for resource in resources(&path) {
             if CUSTOM.contains(&resource["kind"].as_str().expect("a kind")) {
                 continue;
@@ -56,6 +62,87 @@ fn all_that_is_kubernetes_own_is_what_it_takes() {
         }
     }
     assert!(tried >= 6, "{tried} resources");
+}
+
+/// What Helm makes of the chart with these values, or what it says.
+fn rendered(values: &str) -> Result<Vec<Value>, String> {
+    let helm = python_with("helm", "os", &["helm-binary"]).with_file_name("helm");
+    let given = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(given.path(), values).expect("written");
+    let mut command = Command::new(helm);
+    command.args(["template", "dripd"]).arg(Path::new(FOLDER).join("chart")).arg("--values").arg(given.path());
+    let (code, out, err) = said(&command.output().expect("helm runs"));
+    let made = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(made.path(), out).expect("written");
+    if code == 0 { Ok(resources(made.path())) } else { Err(err) }
+}
+
+/// A resource without the labels that say that Helm made it, by its kind and its name.
+fn plain(mut resource: Value) -> (String, Value) {
+    let metadata = resource["metadata"].as_object_mut().expect("an object");
+    if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+        labels.retain(|name, _| !name.contains('/'));
+        if labels.is_empty() {
+            metadata.remove("labels");
+        }
+    }
+    let name = |value: &Value| value.as_str().expect("a name").to_owned();
+    (name(&resource["kind"]) + " " + &name(&resource["metadata"]["name"]), resource)
+}
+
+fn the_chart_makes_the_manifests() {
+    let values = "serviceMonitor: { enabled: true }\nworkers: [{ name: worker, run: [--http, 'http://api/jobs'] }]\n";
+    let made: BTreeMap<_, _> = rendered(values).expect("it renders").into_iter().map(plain).collect();
+    let by_keda = manifests().into_iter().filter(|path| !path.ends_with("hpa.yaml"));
+    let written: BTreeMap<_, _> = by_keda.flat_map(|path| resources(&path)).map(plain).collect();
+    assert_eq!(made.keys().collect::<Vec<_>>(), written.keys().collect::<Vec<_>>());
+    for (what, resource) in &written {
+        assert_eq!(&made[what], resource, "{what}");
+    }
+}
+
+fn a_chart_with_other_values_is_what_kubernetes_takes() {
+    let values = "config: |\n  [defaults]\n  rate = '5/s'\nreplicas: 3\nimage: { repository: example.com/d, tag: '2' }\n\
+                  networkPolicy: { enabled: false }\nworkers:\n- { name: a, route: sms, run: [--exec, ./send], replicas: 0 }\n\
+                  - { name: b, route: mail, run: [--exec, ./send], concurrency: 5, min: 0, max: 4 }\n";
+    let made = rendered(values).expect("it renders");
+    for resource in made.iter().filter(|one| one["kind"] != "ScaledObject") {
+        is_valid(resource).unwrap_or_else(|why| panic!("{resource}: {why}"));
+    }
+    let made: BTreeMap<_, _> = made.into_iter().map(plain).collect();
+    let names: Vec<_> = made.keys().map(String::as_str).collect();
+    let daemons = ["Deployment dripd", "Deployment dripd-a", "Deployment dripd-b", "PodDisruptionBudget dripd"];
+    assert_eq!(names, [&daemons[..], &["ScaledObject dripd-b", "Secret dripd-config", "Service dripd"]].concat());
+    assert_eq!(made["Secret dripd-config"]["stringData"]["config.toml"], "[defaults]\nrate = '5/s'\n");
+    let daemon = &made["Deployment dripd"]["spec"];
+    let sources = &daemon["template"]["spec"]["volumes"][0]["projected"]["sources"];
+    assert_eq!(sources[1]["secret"]["name"], "dripd-config", "its config.toml counts");
+    assert_eq!((&daemon["replicas"], &made["Deployment dripd-a"]["spec"]["replicas"]), (&3.into(), &0.into()));
+    let container = &made["Deployment dripd-b"]["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "example.com/d:2");
+    assert_eq!(container["args"], json!(["work", "--route", "mail", "--concurrency", "5", "--exec", "./send"]));
+    let scaled = &made["ScaledObject dripd-b"]["spec"];
+    assert_eq!((&scaled["minReplicaCount"], &scaled["maxReplicaCount"]), (&0.into(), &4.into()));
+    assert_eq!(scaled["triggers"][0]["metadata"]["threshold"], "3.5");
+    let sum = |values: &str| {
+        let made: BTreeMap<_, _> = rendered(values).expect("it renders").into_iter().map(plain).collect();
+        made["Deployment dripd"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"].clone()
+    };
+    assert_ne!(sum("config: a"), sum("config: b"), "a change starts the daemons anew");
+}
+
+fn values_that_mean_nothing_are_refused() {
+    for (values, why) in [
+        ("replicas: 0", "replicas"),
+        ("replica: 2", "replica"),
+        ("workers: [{ name: a }]", "run"),
+        ("workers: [{ name: A b, run: [--print] }]", "name"),
+        ("workers: [{ name: a, run: [--print], concurrency: 0 }]", "concurrency"),
+        ("image: { repository: '' }", "repository"),
+    ] {
+        let said = rendered(values).expect_err(values);
+        assert!(said.contains(why), "{values}: {said}");
+    }
 }
 
 /// The configuration that a comment of the manifest shows.
@@ -118,6 +205,9 @@ fn a_daemon_that_starts_as_the_manifest_says_is_probed_and_scraped_by_the_addres
 }
 
 tests! {
+    a_chart_with_other_values_is_what_kubernetes_takes,
     a_daemon_that_starts_as_the_manifest_says_is_probed_and_scraped_by_the_address_of_its_pod,
     all_that_is_kubernetes_own_is_what_it_takes,
+    the_chart_makes_the_manifests,
+    values_that_mean_nothing_are_refused,
 }
