@@ -33,7 +33,7 @@ pub(super) enum Role {
 
 /// How often the calls of a leader take names along: `NAMES_BURST` at once, then one in `NAMES_EVERY`. A call that the names fill does
 /// not wait. So a queue is looked at as soon as it is reported, and under load one call stands for many.
-const NAMES_EVERY: Duration = Duration::from_micros(500);
+const NAMES_EVERY: Duration = Duration::from_millis(2);
 const NAMES_BURST: u32 = 8;
 
 /// The next call of one pacer.

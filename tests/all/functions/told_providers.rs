@@ -252,6 +252,8 @@ fn worlds() -> Vec<(Provider, World)> {
     for (latency, there) in [(20 * MS, 0.5), (60 * MS, 0.5), (100 * MS, 0.5), (100 * MS, 0.0)] {
         list.push((sliding, World { latency, there, trickle: 11 * S, ..PLAIN }));
     }
+    let tokens = Provider { kind: Kind::Tokens, limit: 60, period: 10 * S };
+    list.push((tokens, World { latency: 300 * MS, there: 0.0, ..PLAIN }));
     for kind in [Kind::Fixed, Kind::Sliding, Kind::Tokens] {
         let per_10_s = Provider { kind, limit: 100, period: 10 * S };
         let per_minute = Provider { kind, limit: 600, period: 60 * S };
@@ -275,10 +277,10 @@ fn what_is_spread_uses_what_is_allowed_and_is_hardly_refused() {
 }
 
 #[test]
-fn what_stops_at_nothing_left_is_seldom_refused() {
+fn what_stops_at_nothing_left_uses_what_is_allowed_and_is_seldom_refused() {
     for (provider, world) in worlds() {
         let outcome = outcome(provider, &simulate("stop", provider, world));
-        assert!(outcome.refused < 0.05, "{provider:?} {world:?}: {outcome:?}");
+        assert!(outcome.used >= 0.95 && outcome.refused < 0.05, "{provider:?} {world:?}: {outcome:?}");
     }
 }
 

@@ -143,16 +143,18 @@ do
   -- learn: what the answer to a job shows of how much is left after a reset: what it leaves, and the job itself. The
   -- first job after one shows it best: less than the limit where the window slides, or tokens come one by one. Without
   -- "spread" all of it would leave at once. So where the next reset is near too, and little comes back at a time, it is
-  -- taken to bring one job, whose answer shows how many more.
-  local function learn(l, p, how, now)
+  -- taken to bring one job, whose answer shows how many more. is_old: that reset has come, and the job may have left
+  -- before the last one: then less shows nothing.
+  local function learn(l, p, how, now, is_old)
     local shown = l.limit > 0 and min(how.left + 1, l.limit) or how.left + 1
+    if is_old and shown <= l.refill then return end
     if how.left_us == l.first and l.limit > 0 and l.unit == 'job' then
       if l.is_told == 0 and l.till > now then l.left = l.left + shown - l.refill end
       l.refill = shown
       if p.told == 'spread' then return end
       l.first = -1
       if shown < l.limit and how.reset_us < NEXT_FROM * l.period then l.refill = 1 end
-    elseif how.left_us and (l.first >= 0 or l.limit == 0 or l.unit == 'cost') then
+    elseif how.left_us and not is_old and (l.first >= 0 or l.limit == 0 or l.unit == 'cost') then
       l.refill = max(l.refill, shown)
     end
   end
@@ -172,12 +174,13 @@ do
     l.at = now
     local is_ahead, reset = p.told == 'spread' and l.limit > 0, l.till <= now and l.till or l.reset
     local is_news = how.left == 0 and not is_ahead and (l.limit == 0 or l.till <= now)
-    if from_us + how.reset_us <= (is_news and reset or now) then
+    local is_old = from_us + how.reset_us <= (is_news and reset or now)
+    learn(l, p, how, now, is_old)
+    if is_old then
       l.period = max(l.period, how.period_us or how.reset_us)
       if l.till <= now and is_ahead then reckon(l, now) end
       return false
     end
-    learn(l, p, how, now)
     local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
     -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since
     -- the reporting one are neither out nor among those that the other side had counted.
