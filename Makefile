@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb dist release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
+.PHONY: help demo test check audit build share install uninstall deb deb-arm64 dist release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -115,6 +115,9 @@ deb: build ## build a Debian package, target/debian/*.deb
 	  "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$$(sed -n 's/^maintainer = "\(.*\)".*/\1/p' Cargo.toml)" \
 	  "$$(date -R -d "@$$(git log -1 --format=%ct 2>/dev/null || date +%s)")" > $(SHARE)/changelog.Debian
 	cargo deb --no-build --locked
+
+deb-arm64: deb ## the same for arm64, cross-compiled; needs gcc-aarch64-linux-gnu, and qemu-user-static to see it run
+	@bash .ci/arm64.sh
 
 dist: ## build a static binary in a tarball, with its checksum and a list of what is in it, target/dist
 	@bash .ci/dist.sh
