@@ -31,7 +31,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// For how long spans may be sent at the end at least, and at most.
 const FLUSH_WITHIN: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 
-/// Take jobs and run them. Where `$OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of OpenTelemetry, spans of them are sent there.
+/// Take jobs and run them.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
 pub(super) struct Work {
@@ -126,9 +126,9 @@ impl Work {
             return Err(Failure::new(Exit::Usage, why));
         }
         drop(connect(config).await?);
-        let worker = Worker::new(address, layout, self.route, usize::from(self.concurrency), runner);
         let spans = Spans::from_environment()
             .map_err(|why| Failure::new(Exit::Usage, format!("cannot send spans: {why}; see OTEL_EXPORTER_OTLP_*")))?;
+        let worker = Worker::new(address, layout, self.route, usize::from(self.concurrency), runner);
         let worker = worker.slowing(self.throttle_budget).told_in(self.told_in).from(self.partitions);
         let mut working = std::pin::pin!(worker.traced(spans.clone()).run(stop.clone()));
         let mut stopped = None;

@@ -102,7 +102,7 @@ fn the_chart_makes_the_manifests() {
 }
 
 fn a_chart_with_other_values_is_what_kubernetes_takes() {
-    let values = "config: |\n  [defaults]\n  rate = '5/s'\nreplicas: 3\nimage: { repository: example.com/d, tag: '2' }\n\
+    let values = "config: |\n  [defaults]\n  rate = '5/s'\nreplicas: 3\nimage: { repository: example.com/d, tag: '2' }\nhosts: [d.example.com]\n\
                   networkPolicy: { enabled: false }\nworkers:\n- { name: a, route: sms, run: [--exec, ./send], replicas: 0 }\n\
                   - { name: b, route: mail, run: [--exec, ./send], concurrency: 5, min: 0, max: 4 }\n";
     let made = rendered(values).expect("it renders");
@@ -118,6 +118,8 @@ fn a_chart_with_other_values_is_what_kubernetes_takes() {
     let sources = &daemon["template"]["spec"]["volumes"][0]["projected"]["sources"];
     assert_eq!(sources[1]["secret"]["name"], "dripd-config", "its config.toml counts");
     assert_eq!((&daemon["replicas"], &made["Deployment dripd-a"]["spec"]["replicas"]), (&3.into(), &0.into()));
+    let named = &daemon["template"]["spec"]["containers"][0]["env"][2]["value"];
+    assert_eq!(named, r#"["$(POD_IP)","dripd","d.example.com"]"#);
     let container = &made["Deployment dripd-b"]["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["image"], "example.com/d:2");
     assert_eq!(container["args"], json!(["work", "--route", "mail", "--concurrency", "5", "--exec", "./send"]));

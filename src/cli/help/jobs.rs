@@ -55,6 +55,8 @@ pub(super) const NOTES: &[Notes] = &[
     },
     Notes {
         name: "work",
+        about: "Where `$OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of OpenTelemetry, spans of reads and jobs are sent \
+                there. Other variables of OpenTelemetry say how.",
         examples: &[
             ("A command for each job, four at a time", "dripd work --concurrency 4 --exec ./send-mail"),
             ("A line for the shell for each job", "dripd work --exec 'jq .to | xargs notify'"),
