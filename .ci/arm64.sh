@@ -1,15 +1,14 @@
 #!/bin/bash
 # Cross-compile the Debian package for arm64, into target/debian. `make deb` has made all that is in it but the binary.
-# ARM64_RUSTC names a compiler that has Rust's standard library for arm64, where rustup cannot bring it to yours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "arm64: $*" >&2; exit 1; }
 
 target=aarch64-unknown-linux-gnu
-export RUSTC=${ARM64_RUSTC:-rustc} CARGO_TARGET_DIR=$PWD/target/arm64
+export CARGO_TARGET_DIR=$PWD/target/arm64
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-[ -d "$("$RUSTC" --print target-libdir --target "$target")" ] || rustup target add "$target" ||
-  fail "there is no standard library for $target: rustup target add $target, or name a compiler that has it in ARM64_RUSTC"
+[ -d "$(rustc --print target-libdir --target "$target")" ] || rustup target add "$target" ||
+  fail "there is no standard library for $target, and rustup cannot bring it"
 command -v aarch64-linux-gnu-gcc > /dev/null ||
   fail "there is no C compiler for it: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 
