@@ -189,7 +189,7 @@ impl Worker {
             while running.try_join_next().is_some() {}
             fetcher.begin(self.slots - running.len());
             tokio::select! {
-                Some(fetched) = fetcher.next() => self.start(&mut running, fetched, &kill),
+                Some(read) = fetcher.next() => self.start(&mut running, read, &kill),
                 Some(_) = running.join_next() => {}
                 () = stop.cancelled() => {}
             }
@@ -200,7 +200,7 @@ impl Worker {
         let gave_up = loop {
             tokio::select! {
                 read = fetcher.next() => match read {
-                    Some(fetched) => self.start(&mut running, fetched, &kill),
+                    Some(read) => self.start(&mut running, read, &kill),
                     None => break false,
                 },
                 () = &mut overdue => break true,

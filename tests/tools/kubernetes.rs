@@ -110,16 +110,16 @@ fn a_chart_with_other_values_is_what_kubernetes_takes() {
         is_valid(resource).unwrap_or_else(|why| panic!("{resource}: {why}"));
     }
     let made: BTreeMap<_, _> = made.into_iter().map(plain).collect();
-    let names: Vec<_> = made.keys().map(String::as_str).collect();
+    let kinds: Vec<_> = made.keys().map(String::as_str).collect();
     let daemons = ["Deployment dripd", "Deployment dripd-a", "Deployment dripd-b", "PodDisruptionBudget dripd"];
-    assert_eq!(names, [&daemons[..], &["ScaledObject dripd-b", "Secret dripd-config", "Service dripd"]].concat());
+    assert_eq!(kinds, [&daemons[..], &["ScaledObject dripd-b", "Secret dripd-config", "Service dripd"]].concat());
     assert_eq!(made["Secret dripd-config"]["stringData"]["config.toml"], "[defaults]\nrate = '5/s'\n");
     let daemon = &made["Deployment dripd"]["spec"];
     let sources = &daemon["template"]["spec"]["volumes"][0]["projected"]["sources"];
     assert_eq!(sources[1]["secret"]["name"], "dripd-config", "its config.toml counts");
     assert_eq!((&daemon["replicas"], &made["Deployment dripd-a"]["spec"]["replicas"]), (&3.into(), &0.into()));
-    let named = &daemon["template"]["spec"]["containers"][0]["env"][2]["value"];
-    assert_eq!(named, r#"["$(POD_IP)","dripd","d.example.com"]"#);
+    let hosts = &daemon["template"]["spec"]["containers"][0]["env"][2]["value"];
+    assert_eq!(hosts, r#"["$(POD_IP)","dripd","d.example.com"]"#);
     let container = &made["Deployment dripd-b"]["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["image"], "example.com/d:2");
     assert_eq!(container["args"], json!(["work", "--route", "mail", "--concurrency", "5", "--exec", "./send"]));

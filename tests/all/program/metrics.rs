@@ -337,7 +337,7 @@ fn every_query_of_the_rules_and_the_dashboard_names_a_metric_that_exists() {
     let unasked: Vec<_> =
         families.iter().filter(|family| !asked.iter().any(|name| name.starts_with(*family))).collect();
     assert!(unasked.is_empty(), "the dashboard shows nothing of {unasked:?}");
-    let files = ["examples/kubernetes", "examples/kubernetes/chart/templates"].map(|folder| std::fs::read_dir(folder));
+    let files = ["examples/kubernetes", "examples/kubernetes/chart/templates"].map(std::fs::read_dir);
     let paths = files.into_iter().flat_map(|files| files.expect("a folder")).map(|file| file.expect("a file").path());
     for path in paths.filter(|path| path.is_file()) {
         let asked = names(&std::fs::read_to_string(&path).expect("a file"));

@@ -49,7 +49,7 @@ fn attribute(attributes: &[KeyValue], key: &str) -> Option<String> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
