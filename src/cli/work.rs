@@ -25,11 +25,11 @@ use crate::worker::{Exec, Http, Print, Runner, Signer, Spans, Worker, header};
 /// How long a POST may take unless `--timeout` says otherwise.
 const HTTP_LIMIT: Duration = Duration::from_secs(60);
 
-/// From a stop to the end of a worker: its jobs, and then what is left of its spans.
-const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// From a stop until the last spans of a worker are sent: the rest of its five seconds is for its end.
+const STOP_WITHIN: Duration = Duration::from_millis(4_700);
 
 /// For how long spans may be sent at the end at least, and at most.
-const FLUSH_WITHIN: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
+const FLUSH_WITHIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 /// Take jobs and run them.
 #[derive(Debug, Args)]
@@ -126,8 +126,8 @@ impl Work {
             return Err(Failure::new(Exit::Usage, why));
         }
         drop(connect(config).await?);
-        let spans = Spans::from_environment()
-            .map_err(|why| Failure::new(Exit::Usage, format!("cannot send spans: {why}; see OTEL_EXPORTER_OTLP_*")))?;
+        let spans =
+            Spans::from_environment().map_err(|why| Failure::new(Exit::Usage, format!("cannot send spans: {why}")))?;
         let worker = Worker::new(address, layout, self.route, usize::from(self.concurrency), runner);
         let worker = worker.slowing(self.throttle_budget).told_in(self.told_in).from(self.partitions);
         let mut working = std::pin::pin!(worker.traced(spans.clone()).run(stop.clone()));

@@ -29,6 +29,8 @@ use crate::store::keys::GROUP;
 /// The variables of which one must be set: where the collector listens.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
+const BAD_ENVIRONMENT: &str = "a variable OTEL_EXPORTER_OTLP_* cannot be used; an endpoint is http://HOST:PORT";
+
 /// The headers of a job that say which span it belongs to (W3C Trace Context).
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
@@ -61,7 +63,7 @@ impl Spans {
     ///
     /// # Errors
     ///
-    /// One of the variables holds what cannot be used.
+    /// One of the variables holds what cannot be used: a text that shows no value.
     pub fn from_environment() -> Result<Option<Self>, String> {
         let is = |name, value| variable(name).is_some_and(|text| text.eq_ignore_ascii_case(value));
         if ENDPOINTS.iter().all(|name| variable(name).is_none())
@@ -71,7 +73,8 @@ impl Spans {
             return Ok(None);
         }
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let exporter = SpanExporter::builder().with_http().build().map_err(|why| why.to_string())?;
+        // Not the reason: it shows the address, which may hold a password.
+        let exporter = SpanExporter::builder().with_http().build().map_err(|_| BAD_ENVIRONMENT.to_owned())?;
         let exporter = Reported { exporter, failures: OnceAMinute::default() };
         let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         Ok(Some(Self { tracer: provider.tracer("dripd"), provider }))
@@ -208,7 +211,9 @@ fn resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let builder = Resource::builder().with_attribute(version);
     let attributes = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-    let is_named = variable("OTEL_SERVICE_NAME").is_some() || attributes.to_string_lossy().contains("service.name=");
+    let attributes = attributes.to_string_lossy();
+    let mut keys = attributes.split(',').filter_map(|pair| pair.split_once('=')).map(|(key, _)| key.trim());
+    let is_named = variable("OTEL_SERVICE_NAME").is_some() || keys.any(|key| key == "service.name");
     if is_named { builder.build() } else { builder.with_service_name("dripd").build() }
 }
 
@@ -229,7 +234,11 @@ impl opentelemetry_sdk::trace::SpanExporter for Reported {
                 OTelSdkError::InternalFailure(why) => why.clone(),
                 why => why.to_string(),
             };
-            warn!(why, spans = times, "the collector does not take spans: they are dropped, and the jobs go on");
+            warn!(
+                why,
+                spans = times,
+                "the collector does not take spans: so many at least are dropped, and the jobs go on"
+            );
         }
         sent
     }

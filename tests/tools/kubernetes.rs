@@ -104,7 +104,7 @@ fn the_chart_makes_the_manifests() {
 fn a_chart_with_other_values_is_what_kubernetes_takes() {
     let values = "config: |\n  [defaults]\n  rate = '5/s'\nreplicas: 3\nimage: { repository: example.com/d, tag: '2' }\nhosts: [d.example.com]\n\
                   networkPolicy: { enabled: false }\nworkers:\n- { name: a, route: sms, run: [--exec, ./send], replicas: 0 }\n\
-                  - { name: b, route: mail, run: [--exec, ./send], concurrency: 5, min: 0, max: 4 }\n";
+                  - { name: b, route: mail, run: [--exec, ./send], concurrency: 5, min: 0, max: 4, env: [{ name: A, value: b }] }\n";
     let made = rendered(values).expect("it renders");
     for resource in made.iter().filter(|one| one["kind"] != "ScaledObject") {
         is_valid(resource).unwrap_or_else(|why| panic!("{resource}: {why}"));
@@ -121,7 +121,10 @@ fn a_chart_with_other_values_is_what_kubernetes_takes() {
     let hosts = &daemon["template"]["spec"]["containers"][0]["env"][2]["value"];
     assert_eq!(hosts, r#"["$(POD_IP)","dripd","d.example.com"]"#);
     let container = &made["Deployment dripd-b"]["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(container["image"], "example.com/d:2");
+    assert_eq!(
+        (&container["image"], &container["env"][1]),
+        (&"example.com/d:2".into(), &json!({ "name": "A", "value": "b" }))
+    );
     assert_eq!(container["args"], json!(["work", "--route", "mail", "--concurrency", "5", "--exec", "./send"]));
     let scaled = &made["ScaledObject dripd-b"]["spec"];
     assert_eq!((&scaled["minReplicaCount"], &scaled["maxReplicaCount"]), (&0.into(), &4.into()));

@@ -82,6 +82,20 @@ fn a_window_of_hours_that_nothing_was_told_of_since_is_followed_by_one_that_is_r
 }
 
 #[test]
+fn where_little_came_back_one_job_asks_and_an_answer_that_is_lost_holds_up_no_more_than_the_rate() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    told_at(&mut case, T0, "a", &["0", "3600000", "LIMIT", "40"]);
+    case.push_at(T0, "a", &jobs(100));
+    run(&mut case, T0, at(3_600, 50));
+    let taken = case.take("ready", 1);
+    ack_with(&mut case, at(3_600, 60), &taken[0], &["REMAINING", "0", "RESET", "1700000", "LIMIT", "40"]);
+    run(&mut case, at(3_600, 60), at(5_500, 0));
+    // Nobody answers the job of 5,300 s. 40 an hour are one in 90 s, and 3 % more.
+    let times: Vec<u64> = left(&mut case, "a").into_iter().map(|us| us / MS).collect();
+    assert_eq!(times, [5_300_060, 5_392_760, 5_485_460]);
+}
+
+#[test]
 fn a_reset_may_be_a_time() {
     for policy in ["", "told = 'spread'\n"] {
         let mut case = Case::with(&format!("[defaults]\nrate = '10/s'\n{policy}"));

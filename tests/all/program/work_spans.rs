@@ -10,7 +10,7 @@ use prost::Message as _;
 
 use super::work::WORK;
 use super::work_http::Hook;
-use super::{Shell, Work};
+use super::{STOPS_WITHIN, Shell, Work};
 use crate::rig::{Daemon, eventually};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -142,7 +142,7 @@ fn what_was_not_sent_yet_is_sent_at_the_end_and_what_the_producer_does_not_sampl
     let told = &post.head["traceparent"];
     assert!(told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00"), "{told}");
     let (code, took, log) = worker.stop();
-    assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} after {took:?}: {log}");
+    assert!(code == Some(0) && took < STOPS_WITHIN, "{code:?} after {took:?}: {log}");
     let (spans, _) = collected(&collector, 1);
     assert_eq!(spans.iter().map(|span| span.name.as_str()).collect::<Vec<_>>(), ["receive default"]);
 }
@@ -151,6 +151,7 @@ fn what_was_not_sent_yet_is_sent_at_the_end_and_what_the_producer_does_not_sampl
 fn a_collector_that_is_away_costs_a_line_a_minute_and_no_job() {
     let mut shell = Shell::new(WORK);
     let _daemon = Daemon::start(shell.home());
+    let began = Instant::now();
     let nobody = format!("http://127.0.0.1:{}/v1/traces", crate::rig::free_port());
     let worker = traced(&shell, &nobody, &["--exec", "true"], &[]);
     for n in 0..20 {
@@ -159,8 +160,9 @@ fn a_collector_that_is_away_costs_a_line_a_minute_and_no_job() {
     }
     eventually("it is said", || worker.log().contains("the collector does not take spans"));
     let (code, took, log) = worker.stop();
-    assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} after {took:?}: {log}");
-    assert_eq!(log.matches("the collector does not take spans").count(), 1, "{log}");
+    assert!(code == Some(0) && took < STOPS_WITHIN, "{code:?} after {took:?}: {log}");
+    let minutes = began.elapsed().as_secs() / 60;
+    assert!(log.matches("the collector does not take spans").count() as u64 <= 1 + minutes, "{log}");
 }
 
 #[test]
@@ -174,7 +176,7 @@ fn a_collector_that_never_answers_does_not_hold_up_the_end() {
     let _asked = silent.accept().expect("it asks");
     eventually("it is done", || worker.log().contains("done"));
     let (code, took, log) = worker.stop();
-    assert!(code == Some(0) && took < Duration::from_secs(5), "{code:?} after {took:?}: {log}");
+    assert!(code == Some(0) && took < STOPS_WITHIN, "{code:?} after {took:?}: {log}");
 }
 
 #[test]
@@ -182,15 +184,15 @@ fn an_address_that_cannot_be_used_is_said_at_the_start_and_no_address_sends_noth
     let mut shell = Shell::new(WORK);
     let _daemon = Daemon::start(shell.home());
     let mut command = shell.command(&["work", "--exec", "true"]);
-    let ended = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "no address").output().expect("it ran");
+    let ended = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@[bad").output().expect("it ran");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(ended.status.code() == Some(2) && said.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{ended:?}");
+    assert!(ended.status.code() == Some(2) && said.contains("OTEL_EXPORTER_OTLP_"), "{ended:?}");
+    assert!(!said.contains("secret"), "{said}");
     let collector = Hook::start(|_, _| "200 OK");
     let off = [("OTEL_SDK_DISABLED", "true")];
     let worker = traced(&shell, &collector.url, &["--exec", "test -z \"$DRIPD_HEADER_TRACEPARENT\""], &off);
     shell.case.lpush("b", &["job"]);
     eventually("it is done", || worker.log().contains("done"));
-    assert!(shell.case.stream("dead").is_empty(), "no span was named");
     assert_eq!(worker.stop().0, Some(0));
     assert!(collector.is_quiet(), "and none was sent");
 }

@@ -32,6 +32,7 @@ do
   local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset', 'then_left',
     'then_till', 'refill', 'first' }
   local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
+  local LITTLE = 0.5 -- less of the limit than this is little
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
   local KEPT_US = 60000000 -- a limit is known at least so long after something was told, or that has reset, or
   local KEPT_PERIODS = 3 -- so many periods, but
@@ -85,12 +86,14 @@ do
   local function knows(l) return l.limit > 0 or l.refill > 1 end
 
   -- reckon: a window that begins at `from`, of which nothing is told. It is as long as the period, or shorter where
-  -- only part of the limit came back, but no shorter than the one before, and at no higher rate.
+  -- only part of the limit came back, but no shorter than the one before, and at no higher rate. That of one job is as
+  -- long as its share of the period: its answer may be lost.
   local function reckon(l, from)
     local before = l.till - l.reset
     if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) else before = before / SPARE end
     local part = l.limit > 0 and l.refill / l.limit or 1
-    l.length = ceil(SPARE * max(min(before, l.period), part * l.period))
+    local least = l.refill > 1 and min(before, l.period) or 0
+    l.length = ceil(SPARE * max(least, part * l.period))
     l.reset, l.left, l.till, l.is_told, l.first = min(l.till, from), l.refill, from + l.length, 0, 0
   end
 
@@ -153,7 +156,7 @@ do
       l.refill = shown
       if p.told == 'spread' then return end
       l.first = -1
-      if shown < l.limit and how.reset_us < NEXT_FROM * l.period then l.refill = 1 end
+      if shown < LITTLE * l.limit and how.reset_us < NEXT_FROM * l.period then l.refill = 1 end
     elseif how.left_us and not is_old and (l.first >= 0 or l.limit == 0 or l.unit == 'cost') then
       l.refill = max(l.refill, shown)
     end
