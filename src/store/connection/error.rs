@@ -182,9 +182,9 @@ impl StoreError {
     }
 }
 
-/// Take off the name of the function, which Redis adds to an error inside it.
+/// Take off the name of the function, which Redis adds to an error inside it; Valkey 9.1 adds its place alone.
 fn without_place(message: &str) -> &str {
-    message.rfind(" script: ").filter(|at| message[*at..].contains(", on @")).map_or(message, |at| &message[..at])
+    message.rfind(" script: ").filter(|at| message[*at..].contains("on @")).map_or(message, |at| &message[..at])
 }
 
 /// The way out for a user who lacks a right.
