@@ -11,6 +11,7 @@ mod demo;
 mod explain;
 mod failure;
 mod functions;
+mod healthcheck;
 mod help;
 mod into_file;
 mod job;
@@ -119,6 +120,8 @@ enum Command {
     Record(record::Record),
     /// Have a running daemon read its configuration again
     Reload,
+    /// Ask the daemon of this machine or container how it is
+    Healthcheck(healthcheck::Healthcheck),
     /// Check a configuration and say what it means
     Check(check::Check),
     /// Print the Lua function library
@@ -197,6 +200,7 @@ impl Command {
             Self::Record(_) => ("record what comes".to_owned(), Role::Observer),
             Self::Simulate(_) => ("simulate it".to_owned(), Role::Daemon),
             Self::Run(_) => (run::ACTION.to_owned(), Role::Daemon),
+            Self::Healthcheck(healthcheck) => (healthcheck.action(), Role::Operator),
             Self::Reload => ("reload".to_owned(), Role::Operator),
             Self::Demo(_) => ("show it".to_owned(), Role::Operator),
             Self::Check(_)
@@ -285,6 +289,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
             simulate.run(load()?, load_other).await
         }
         Command::Reload => reload::run(&load()?).await,
+        Command::Healthcheck(healthcheck) => healthcheck.run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
         Command::Acl(acl) => acl.run(&load()?),

@@ -93,6 +93,11 @@ redis-cli -p $port lpush drip:queue:acme hello > /dev/null
 eventually "a job is ready" sh -c "redis-cli -p $port xrange drip:ready - + | grep -qx hello"
 (contained /bin/dripd status acme) | grep -q acme || fail "status knows nothing of acme"
 echo "ok a job drips out"
+(contained /bin/dripd healthcheck --ready) | grep -qx ok || fail "its health check fails"
+kill -STOP "$first"
+(contained /bin/dripd healthcheck) 2> /dev/null && fail "a daemon that hangs is called well"
+kill -CONT "$first"
+echo "ok its health check sees a daemon that hangs"
 since=$(date +%s%N)
 kill -TERM "$first"
 wait "$started" || fail "it ends with $? on TERM"

@@ -86,6 +86,17 @@ pub(super) const NOTES: &[Notes] = &[
         ..NONE
     },
     Notes {
+        name: "healthcheck",
+        about: "It asks where http.listen says, so it needs the configuration of the daemon, or its variables.",
+        examples: &[
+            ("The health check of a container", "healthcheck: { test: [CMD, dripd, healthcheck] }"),
+            ("Wait until jobs drip out", "until dripd healthcheck --ready; do sleep 1; done"),
+        ],
+        exits: &[(0, "it is well"), (1, "it is not, or does not answer within 3 s")],
+        without: &[69],
+        ..NONE
+    },
+    Notes {
         name: "check",
         examples: &[
             ("The configuration that every command finds here", "dripd check"),

@@ -15,6 +15,7 @@ mod demo;
 mod events;
 mod explain;
 mod faults;
+mod healthcheck;
 mod help;
 mod hostile_text;
 pub mod http;
