@@ -2,14 +2,16 @@
 //! No cluster is here, so nothing of how its controllers behave is tried.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::clients::python_with;
-use crate::rig::{Daemon, Server, eventually, free_port};
-use crate::shell::said;
+use crate::rig::{Daemon, Server, dripd, eventually, free_port};
+use crate::shell::{said, signal};
 
 const FOLDER: &str = "examples/kubernetes";
 
@@ -23,7 +25,7 @@ fn python() -> PathBuf {
 /// The plain manifests.
 fn manifests() -> Vec<PathBuf> {
     let files = std::fs::read_dir(FOLDER).expect("a folder").map(|file| file.expect("a file").path());
-    files.filter(|path| path.is_file()).collect()
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect()
 }
 
 /// The resources of a file.
@@ -122,7 +124,7 @@ fn a_chart_with_other_values_is_what_kubernetes_takes() {
     assert_eq!(hosts, r#"["$(POD_IP)","dripd","d.example.com"]"#);
     let container = &made["Deployment dripd-b"]["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(
-        (&container["image"], &container["env"][1]),
+        (&container["image"], &container["env"][0]),
         (&"example.com/d:2".into(), &json!({ "name": "A", "value": "b" }))
     );
     assert_eq!(container["args"], json!(["work", "--route", "mail", "--concurrency", "5", "--exec", "./send"]));
@@ -150,11 +152,45 @@ fn values_that_mean_nothing_are_refused() {
     }
 }
 
-/// The configuration that a comment of the manifest shows.
-fn shown(manifest: &str) -> String {
-    let lines = manifest.lines().skip_while(|line| !line.starts_with("#   [[http.token]]"));
-    let lines = lines.take_while(|line| line.starts_with("#   ")).map(|line| &line[4..]);
-    lines.fold(String::new(), |all, line| all + line + "\n")
+/// What a pod finds in the secrets that the first lines of a manifest make, a directory each. In place of kubectl comes a script that
+/// reads the files as it does, and refuses a secret that is there.
+fn secrets(manifest: &str, home: &Path) {
+    const KUBECTL: &str = r#"#!/bin/sh -e
+[ "$1 $2 $3" = "create secret generic" ] || exit 0
+mkdir "$SECRETS/$4"
+secret=$SECRETS/$4 && shift 4
+for file; do file=${file#--from-file=}; cp "${file#*=}" "$secret/${file%%=*}"; done
+"#;
+    let text = std::fs::read_to_string(Path::new(FOLDER).join(manifest)).expect("a file");
+    let head = text.lines().take_while(|line| line.starts_with('#'));
+    let lines: Vec<_> = head.filter_map(|line| line.strip_prefix("#   ")).collect();
+    assert!(lines.len() >= 3, "{lines:?}");
+    let kubectl = home.join("kubectl");
+    std::fs::write(&kubectl, KUBECTL).expect("written");
+    std::fs::set_permissions(&kubectl, std::fs::Permissions::from_mode(0o755)).expect("its owner");
+    for file in ["daemon.toml", "worker.toml"] {
+        std::fs::copy(Path::new(FOLDER).join(file), home.join(file)).expect("copied");
+    }
+    let path = format!("{}:{}", home.display(), std::env::var("PATH").expect("a path"));
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &lines.join("\n")]).current_dir(home).env("PATH", path).env("SECRETS", home);
+    let (code, out, err) = said(&shell.output().expect("sh runs"));
+    assert_eq!(code, 0, "{manifest}: {out}{err}");
+}
+
+/// The directory of a secret, with a configuration for this server, which knows the user of a role by the password in it.
+fn pod(home: &Path, secret: &str, server: &Server, role: &[&str]) -> PathBuf {
+    let dir = home.join(secret);
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).expect("a file");
+    let config = read("config.toml").replace("rediss://valkey:6379", &server.url());
+    std::fs::write(dir.join("config.toml"), config.replace("/etc/dripd", dir.to_str().expect("a path")))
+        .expect("written");
+    let (code, line, err) = said(&dripd().arg("acl").args(role).current_dir(&dir).output().expect("it runs"));
+    assert_eq!(code, 0, "{err}");
+    let line = line.trim_end().replace(">PASSWORD", &format!(">{}", read("redis-password")));
+    let words: Vec<_> = line.split(' ').collect();
+    let _: redis::Value = redis::cmd(words[0]).arg(&words[1..]).query(&mut server.connect()).expect("a user");
+    dir
 }
 
 /// The status of an answer of a daemon on this port of this machine, asked by another name.
@@ -182,20 +218,20 @@ fn a_daemon_that_starts_as_the_manifest_says_is_probed_and_scraped_by_the_addres
             (variable["name"].as_str().expect("a name").to_owned(), value)
         })
         .collect();
-    let server = Server::start(&[]);
-    let home = server.home("");
-    let tokens = shown(&std::fs::read_to_string(&path).expect("a file"));
-    let tokens = tokens.replace("/etc/dripd", home.path().to_str().expect("a path"));
-    // Without the `[http]` of the other tests: the manifest says where it listens.
-    let toml = format!("[redis]\nurl = '{}'\n{tokens}", server.url());
-    std::fs::write(home.path().join("config.toml"), toml).expect("written");
-    for token in ["operate.token", "read.token"] {
-        std::fs::write(home.path().join(token), format!("{token}-0123456789abcdef0123456789abcdef\n"))
-            .expect("written");
+    let (server, home) = (Server::start(&[]), tempfile::tempdir().expect("a directory"));
+    for manifest in ["daemon.yaml", "worker-deployment.yaml"] {
+        secrets(manifest, home.path());
     }
+    let daemon = pod(home.path(), "dripd", &server, &["daemon", "--user", "dripd"]);
+    let worker = pod(home.path(), "dripd-worker", &server, &["worker"]);
+    for secret in ["redis-password", "operate.token", "read.token"] {
+        let text = std::fs::read_to_string(daemon.join(secret)).expect("a file");
+        assert!(!text.ends_with('\n'), "Prometheus sends a token as it is");
+    }
+    let read = std::fs::read_to_string(daemon.join("read.token")).expect("a file");
     let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let _daemon = Daemon::spawn_with(home.path(), &variables);
-    let (by_address, read) = (format!("{address}:{port}"), "read.token-0123456789abcdef0123456789abcdef");
+    let _daemon = Daemon::spawn_with(&daemon, &variables);
+    let by_address = format!("{address}:{port}");
     for probe in ["livenessProbe", "readinessProbe"] {
         let path = container[probe]["httpGet"]["path"].as_str().expect("a path");
         eventually(probe, || status(port, path, &by_address, "") == "200");
@@ -203,10 +239,20 @@ fn a_daemon_that_starts_as_the_manifest_says_is_probed_and_scraped_by_the_addres
     let monitor = resources(&Path::new(FOLDER).join("servicemonitor.yaml"));
     let scraped = monitor[0]["spec"]["endpoints"][0]["path"].as_str().expect("a path");
     assert_eq!(monitor[0]["spec"]["endpoints"][0]["authorization"]["credentials"]["key"], "read.token");
-    assert_eq!(status(port, scraped, &by_address, read), "200");
+    assert_eq!(status(port, scraped, &by_address, &read), "200");
     assert_eq!(status(port, scraped, &by_address, ""), "401");
-    assert_eq!(status(port, scraped, "dripd:7380", read), "200", "by the name of the service");
-    assert_eq!(status(port, scraped, "10.1.2.4", read), "421", "another name");
+    assert_eq!(status(port, scraped, "dripd:7380", &read), "200", "by the name of the service");
+    assert_eq!(status(port, scraped, "10.1.2.4", &read), "421", "another name");
+
+    // A worker takes a job with what its own secret holds.
+    let _: i64 = redis::cmd("LPUSH").arg("drip:queue:acme").arg("hello").query(&mut server.connect()).expect("pushed");
+    let mut work = dripd();
+    work.args(["work", "--print"]).current_dir(&worker).env("DRIPD_CONFIG", worker.join("config.toml"));
+    let mut work = work.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut job = String::new();
+    BufReader::new(work.stdout.take().expect("piped")).read_line(&mut job).expect("a job");
+    signal(work.id(), "TERM");
+    assert!(job.contains("hello") && work.wait().expect("it ends").success(), "{job:?}");
 }
 
 tests! {
