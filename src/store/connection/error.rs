@@ -93,7 +93,10 @@ impl StoreError {
             || error.is_connection_dropped()
             || error.kind() == ErrorKind::Parse
         {
-            return Self::Lost { address: address.to_owned(), call, why: error.to_string() };
+            // rustls explains at length how a server hung up, with the address of its manual.
+            let why = error.to_string();
+            let why = if why.contains("close_notify") { "the connection was closed".to_owned() } else { why };
+            return Self::Lost { address: address.to_owned(), call, why };
         }
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::BusyLoading) => Self::Loading { address: address.to_owned() },
@@ -219,5 +222,20 @@ fn refused(code: &str, message: &str) -> String {
         "CLUSTERDOWN" => format!("the cluster takes no calls now ({message}); nothing was done, try again when all its key slots are served"),
         "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "WRONGTYPE" => message.to_owned(),
         code => format!("redis answers {code} {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_hung_up_within_tls_is_said_without_the_manual_of_the_library() {
+        let of_rustls = "peer closed connection without sending TLS close_notify: https://example.com/manual";
+        let error = RedisError::from(io::Error::new(io::ErrorKind::UnexpectedEof, of_rustls));
+        let said = StoreError::of_call("rediss://a", "XREADGROUP", &error).to_string();
+        assert_eq!(said, "lost redis at rediss://a during XREADGROUP: the connection was closed");
     }
 }
