@@ -56,6 +56,7 @@ for name; do
   # shellcheck disable=SC2086 # several words
   DRIPD_TEST_SERVER=$program cargo test --no-fail-fast ${TESTS:---test all --test tools} > "$log" 2>&1 || failed=1
   passed=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed.*/\1 \2/p' "$log" | awk '{ p += $1; f += $2 } END { print p + 0 " passed, " f + 0 " failed" }')
+  [ "${passed%% *}" -gt 0 ] || failed=1
   echo "| $version | $(date +%F) | $passed |"
   sed -n 's/^test \(.*\) \.\.\. FAILED.*/    failed: \1/p' "$log"
 done

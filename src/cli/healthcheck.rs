@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::HOST;
@@ -14,11 +14,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::{Exit, Failure, say};
-use crate::config::Config;
 use crate::config::http::Listen;
 
 /// How long a daemon may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+
+/// The longest body that is read, in bytes.
+const LONGEST_BODY: usize = 64 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Healthcheck {
@@ -35,8 +37,7 @@ impl Healthcheck {
         if self.ready { "/readyz" } else { "/healthz" }
     }
 
-    pub(super) async fn run(&self, config: &Config) -> Result<Exit, Failure> {
-        let listen = &config.http.listen;
+    pub(super) async fn run(&self, listen: &Listen) -> Result<Exit, Failure> {
         if *listen == Listen::Off {
             let why =
                 "http.listen is \"\", so no daemon can be asked; set it to 127.0.0.1:7380 or unix:/path/to/socket";
@@ -49,6 +50,9 @@ impl Healthcheck {
             Ok(Err(why)) => return Err(failed(format!("{why}; is one running, with this configuration?"))),
             Err(_) => return Err(failed(format!("it does not answer within {} s", ANSWERS_WITHIN.as_secs()))),
         };
+        if status == StatusCode::OK && body[..] != *b"ok\n" {
+            return Err(failed("it is no dripd: another program listens there".to_owned()));
+        }
         if status != StatusCode::OK {
             let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
             let detail = problem["detail"].as_str().unwrap_or("it says nothing more");
@@ -59,7 +63,7 @@ impl Healthcheck {
     }
 }
 
-type Error = Box<dyn std::error::Error>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 async fn ask(listen: &Listen, path: &str) -> Result<(StatusCode, Bytes), Error> {
     match listen {
@@ -87,7 +91,8 @@ async fn get(
     tokio::spawn(connection); // where it fails the request does too
     let request = Request::get(path).header(HOST, "localhost").body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request).await?;
-    Ok((answer.status(), answer.into_body().collect().await?.to_bytes()))
+    let status = answer.status();
+    Ok((status, Limited::new(answer.into_body(), LONGEST_BODY).collect().await?.to_bytes()))
 }
 
 #[cfg(test)]

@@ -289,7 +289,9 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
             simulate.run(load()?, load_other).await
         }
         Command::Reload => reload::run(&load()?).await,
-        Command::Healthcheck(healthcheck) => healthcheck.run(&load()?).await,
+        Command::Healthcheck(healthcheck) => {
+            healthcheck.run(&Config::http_listen(cli.config.as_deref(), &environment)?).await
+        }
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
         Command::Acl(acl) => acl.run(&load()?),

@@ -96,6 +96,19 @@ impl fmt::Display for BadConfig {
 
 impl std::error::Error for BadConfig {}
 
+/// The text of the configuration file and its path: of the one that is named, else of the first that is found; empty if none is.
+fn read_file(named: Option<&Path>, environment: &Environment) -> Result<(String, Option<PathBuf>), BadConfig> {
+    let named = named.or(environment.config.as_deref());
+    let searched = [Path::new("config.toml"), Path::new("/etc/dripd/config.toml")];
+    // A file that cannot be examined counts as found: an error is better than running on the defaults beside it.
+    let path = named.or_else(|| searched.into_iter().find(|path| path.try_exists().unwrap_or(true)));
+    let Some(path) = path else { return Ok((String::new(), None)) };
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text = std::fs::read_to_string(&path)
+        .map_err(|why| BadConfig::one(path.display().to_string(), format!("cannot be read: {why}")))?;
+    Ok((text, Some(path)))
+}
+
 impl Config {
     /// Find the file (`--config`, `$DRIPD_CONFIG`, `./config.toml`, `/etc/dripd/config.toml`, else the built-in
     /// defaults), read it and check it whole.
@@ -104,15 +117,23 @@ impl Config {
     ///
     /// All problems of the file at once, or why it cannot be read.
     pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Self, BadConfig> {
-        let named = named.or(environment.config.as_deref());
-        let searched = [Path::new("config.toml"), Path::new("/etc/dripd/config.toml")];
-        // A file that cannot be examined counts as found: an error is better than running on the defaults beside it.
-        let path = named.or_else(|| searched.into_iter().find(|path| path.try_exists().unwrap_or(true)));
-        let Some(path) = path else { return Self::parse("", None, environment) };
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let text = std::fs::read_to_string(&path)
-            .map_err(|why| BadConfig::one(path.display().to_string(), format!("cannot be read: {why}")))?;
-        Self::parse(&text, Some(path), environment)
+        let (text, path) = read_file(named, environment)?;
+        Self::parse(&text, path, environment)
+    }
+
+    /// Where the HTTP server listens, by the file that [`Config::load`] takes and the environment, whatever else is wrong with them: a
+    /// daemon goes on with the file that it read when it started.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn http_listen(named: Option<&Path>, environment: &Environment) -> Result<http::Listen, BadConfig> {
+        let (text, _) = read_file(named, environment)?;
+        let mut table = text.parse::<toml::Table>().unwrap_or_default();
+        let mut ignored = Problems::default();
+        overrides::apply(&mut table, &environment.variables, &mut ignored);
+        let mut section = Section::new("", table, &[]).section("http", &[keys::HTTP], &mut ignored);
+        Ok(http_settings(&mut section, environment, &mut ignored).listen)
     }
 
     /// Check the text of a configuration.

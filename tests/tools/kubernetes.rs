@@ -2,7 +2,6 @@
 //! No cluster is here, so nothing of how its controllers behave is tried.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clients::python_with;
 use crate::rig::{Daemon, Server, dripd, eventually, free_port};
-use crate::shell::{said, signal};
+use crate::shell::{Running, said};
 
 const FOLDER: &str = "examples/kubernetes";
 
@@ -246,13 +245,12 @@ fn a_daemon_that_starts_as_the_manifest_says_is_probed_and_scraped_by_the_addres
 
     // A worker takes a job with what its own secret holds.
     let _: i64 = redis::cmd("LPUSH").arg("drip:queue:acme").arg("hello").query(&mut server.connect()).expect("pushed");
+    let jobs = worker.join("jobs");
     let mut work = dripd();
     work.args(["work", "--print"]).current_dir(&worker).env("DRIPD_CONFIG", worker.join("config.toml"));
-    let mut work = work.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs");
-    let mut job = String::new();
-    BufReader::new(work.stdout.take().expect("piped")).read_line(&mut job).expect("a job");
-    signal(work.id(), "TERM");
-    assert!(job.contains("hello") && work.wait().expect("it ends").success(), "{job:?}");
+    work.stdin(Stdio::null()).stdout(std::fs::File::create(&jobs).expect("a file"));
+    let _work = Running(Some(work.spawn().expect("it runs")));
+    eventually("a job is taken", || std::fs::read_to_string(&jobs).expect("a file").contains("hello"));
 }
 
 tests! {

@@ -87,12 +87,18 @@ pub(super) const NOTES: &[Notes] = &[
     },
     Notes {
         name: "healthcheck",
-        about: "It asks where http.listen says, so it needs the configuration of the daemon, or its variables.",
+        about: "It asks where http.listen says, so it needs the configuration of the daemon, or its variables; where systemd passes the \
+                socket, DRIPD_HTTP_LISTEN names it.",
         examples: &[
             ("The health check of a container", "healthcheck: { test: [CMD, dripd, healthcheck] }"),
-            ("Wait until jobs drip out", "until dripd healthcheck --ready; do sleep 1; done"),
+            ("Whether it serves Redis", "dripd healthcheck --ready"),
+            ("Where dripd.socket listens", "DRIPD_HTTP_LISTEN=unix:/run/dripd-http.sock dripd healthcheck"),
         ],
-        exits: &[(0, "it is well"), (1, "it is not, or does not answer within 3 s")],
+        exits: &[
+            (0, "it is well"),
+            (1, "it is not, or does not answer within 3 s"),
+            (78, "http.listen is \"\", or the file cannot be read; what else is wrong with the file does not count"),
+        ],
         without: &[69],
         ..NONE
     },

@@ -1,5 +1,6 @@
 //! `dripd healthcheck`: what a container asks of its daemon.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use super::http::Door;
@@ -49,11 +50,26 @@ fn it_asks_where_the_configuration_or_its_variable_says() {
     assert!(code == 1 && err.contains(&nobody) && err.contains("is one running"), "{code} {err}");
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = other.local_addr().expect("bound").to_string();
-    let hangs_up = std::thread::spawn(move || drop(other.accept()));
+    let answers = [&b""[..], b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi\n"];
+    let stranger = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = other.accept().expect("asked");
+            let _ = stream.read(&mut [0; 1024]).expect("a request");
+            stream.write_all(answer).expect("answered");
+        }
+    });
     let (code, _, err) = health(&at);
     assert!(code == 1 && err.contains(&at), "{code} {err}");
-    hangs_up.join().expect("asked");
-    let (code, _, err) = health("");
+    let (code, _, err) = health(&at);
+    assert!(code == 1 && err.contains("it is no dripd"), "{code} {err}");
+    stranger.join().expect("it answered");
+    // What is wrong with the file since is not the daemon's, which goes on; its own key counts.
+    shell.file("config.toml", "[defaults]\nrate = 'soon'\n");
+    assert_eq!(health(&path).0, 0);
+    shell.file("config.toml", &format!("rate =\n[http]\nlisten = '{path}'\n"));
+    assert_eq!(health(&path).0, 0, "no TOML, and the variable counts");
+    shell.file("config.toml", "[http]\nlisten = ''\n");
+    let (code, _, err) = shell.run(&["healthcheck"]);
     assert!(code == 78 && err.contains("http.listen is \"\""), "{code} {err}");
     drop(daemon);
 }
