@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb deb-arm64 dist release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
+.PHONY: help demo test check audit build share install uninstall deb deb-arm64 dist dist-arm64 release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -121,6 +121,9 @@ deb-arm64: deb ## the same for arm64, cross-compiled; needs gcc-aarch64-linux-gn
 
 dist: ## build a static binary in a tarball, with its checksum and a list of what is in it, target/dist
 	@bash .ci/dist.sh
+
+dist-arm64: dist ## the same for arm64, cross-compiled; needs gcc-aarch64-linux-gnu
+	@bash .ci/dist.sh aarch64
 
 release: ## all of a version, checked and tested, in target/release-files (an hour); VERSION=0.1.0 refuses any other one
 	@bash .ci/release.sh check $(VERSION)

@@ -1,14 +1,19 @@
 #!/bin/bash
 # Build what those without a compiler download, in target/dist: a tarball, its checksum, and a list of what is in it (SBOM).
 #
-# The binary is static, so that it runs on any Linux of this machine's architecture, where the standard library for musl
-# can be had (from rustup) and a C compiler for it (Debian: musl-tools). Where they cannot, it is a dynamic one, and its name
-# says from which glibc on it runs. DIST_LIBC=gnu asks for that one.
+#   dist.sh            for this machine
+#   dist.sh MACHINE    then for another one, such as aarch64: the pages and completions are those of this one's binary
+#
+# The binary is static, so that it runs on any Linux of its architecture, where the standard library for musl can be had
+# (from rustup) and a C compiler for it (Debian: musl-tools). Where they cannot, it is a dynamic one, and its name says from
+# which glibc on it runs. DIST_LIBC=gnu asks for that one. For another machine the C parts are compiled by Debian's cross
+# compiler, and linked by Rust's own linker.
 set -euo pipefail
 shopt -s nullglob
 cd "$(dirname "$0")/.."
 
-machine=$(uname -m)
+here=$(uname -m)
+machine=${1:-$here}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 dist=$PWD/target/dist
 
@@ -16,6 +21,12 @@ can_build_static() {
   [ "${DIST_LIBC:-musl}" = musl ] || return 1
   local target=$machine-unknown-linux-musl
   [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || rustup target add "$target" || return 1
+  if [ "$machine" != "$here" ]; then
+    command -v "$machine-linux-gnu-gcc" > /dev/null || return 1
+    local variable=${target//-/_}
+    export "CC_$variable=$machine-linux-gnu-gcc" "CARGO_TARGET_${variable^^}_LINKER=rust-lld"
+    return
+  fi
   command -v musl-gcc > /dev/null && return
   [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq musl-tools > /dev/null
 }
@@ -23,6 +34,8 @@ can_build_static() {
 if can_build_static; then
   target=$machine-unknown-linux-musl
   libc=musl
+elif [ "$machine" != "$here" ]; then
+  echo "dist: no static binary for $machine: it needs $machine-linux-gnu-gcc, and rustup for the standard library" >&2; exit 1
 else
   target=$machine-unknown-linux-gnu
   libc=glibc$(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2)
@@ -35,16 +48,25 @@ sh .ci/tool.sh cargo-cyclonedx
 export RUSTFLAGS="--remap-path-prefix=$PWD=/dripd --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 cargo build --release --locked --target "$target"
 built=target/$target/release
+if [ "$machine" != "$here" ]; then
+  if emulator=$(command -v "qemu-$machine-static" || command -v "qemu-$machine"); then
+    "$emulator" "$built/dripd" --version
+  else
+    echo "SKIPPED: whether it runs: apt-get install qemu-user-static"
+  fi
+fi
 
-# The pages and completions come from the binary itself, the places from `make install`.
-rm -rf "$dist" && mkdir -p "$dist/stage"
-make -s share BUILT="$built" TARGET="$target"
+# The pages and completions come from the binary itself, or that of this machine, the places from `make install`.
+own=$built
+if [ "$machine" = "$here" ]; then rm -rf "$dist"; else own=target/$here-unknown-linux-musl/release; fi
+mkdir -p "$dist/stage"
+make -s share BUILT="$own" TARGET="$target"
 make -s install BUILT="$built" DESTDIR="$dist/stage" PREFIX=/usr/local SYSCONFDIR=/usr/local/share/doc \
   UNITDIR=/usr/local/lib/systemd/system
 mv "$dist/stage/usr/local" "$dist/$name"
 rm -rf "$dist/stage"
 install -m 644 -t "$dist/$name/share/doc/dripd" README.md CHANGELOG.md LICENSE-*
-strip "$dist/$name/bin/dripd"
+"$([ "$machine" = "$here" ] || echo "$machine-linux-gnu-")strip" "$dist/$name/bin/dripd"
 
 # The list names what the binary is made of and the macros that wrote parts of it: no tools for tests or for the build.
 cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --no-build-deps --override-filename sbom

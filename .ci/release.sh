@@ -23,7 +23,7 @@ notes=$(awk -v version="$version" '/^## /{ is_in = $2 == version; next } is_in' 
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 rm -rf "$files" target/debian target/package && mkdir -p "$files"
-make -s deb-arm64 dist
+make -s deb-arm64 dist-arm64
 cargo package --locked --quiet
 cp target/debian/*.deb target/dist/*.tar.gz target/dist/*.cdx.json "target/package/dripd-$version.crate" "$files"
 printf '%s\n' "$notes" > "$files/NOTES.md"
