@@ -97,7 +97,7 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "it is well"),
             (1, "it is not, or does not answer within 3 s"),
-            (78, "http.listen is \"\", or the file cannot be read; what else is wrong with the file does not count"),
+            (78, "http.listen is \"\", or the file cannot be read"),
         ],
         without: &[69],
         ..NONE
