@@ -10,7 +10,7 @@ done
 files=$(mktemp -d)
 trap 'rm -rf "$files"' EXIT
 
-debs=(target/debian/dripd_*.deb)
+debs=(target/debian/dripd_*_"$(dpkg --print-architecture)".deb) # beside it may be that for arm64
 [ ${#debs[@]} = 1 ] || { echo "one package is expected in target/debian: ${debs[*]}" >&2; exit 1; }
 cp "${debs[0]}" "$files/one.deb"
 cargo deb --quiet --no-build --locked --deb-revision 2 --output "$files/two.deb" > /dev/null
