@@ -29,12 +29,15 @@ traces() {
   find /etc /opt /srv /usr /var -xdev \( -path /var/lib/systemd -o -path /var/log -o -path /var/cache -o -path /var/tmp \) -prune -o -iname '*dripd*' -print
 }
 
-# Work goes through, and what the commands say fits.
+# Work goes through, and what the commands say fits. A worker takes the job: where one lies for long its route is held.
 works() {
+  local entry
   eventually "the service" active
   is "the reply to a push" "$(cli lpush "drip:queue:$1" job)" 1
   eventually "the job in drip:ready" answers job sh -c "redis-cli -p 7379 xrevrange drip:ready + - count 1 | tail -n 9 | grep -x job"
   dripd status "$1" | grep -q "^bucket  *$1\$" || fail "dripd status says $(dripd status "$1")"
+  entry=$(redis-cli -p 7379 xreadgroup group workers me count 1 streams drip:ready '>' | sed -n 2p)
+  is "the acknowledgement" "$(redis-cli -p 7379 fcall drip_ack 1 drip:ready "$entry")" 1
 }
 
 case_is() { # NAME, a function of that name with _ for -

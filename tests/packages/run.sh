@@ -17,7 +17,7 @@ cargo deb --quiet --no-build --locked --deb-revision 2 --output "$files/two.deb"
 cp "$files/one.deb" "${debs[0]}" # cargo deb empties the directory, wherever the output goes
 cp target/dist/dripd-*.tar.gz{,.sha256} "$files"
 # What `make install` takes, and nothing else: no cargo, no sources.
-tar -cf "$files/tree.tar" Makefile config.toml systemd target/release/dripd target/share
+tar -cf "$files/tree.tar" Makefile config.toml systemd docs/config.schema.json target/release/dripd target/share
 
 status=0
 LIMIT=240 bash tests/systemd/boot.sh tests/packages/cases.sh "$files" || status=$?
