@@ -2,7 +2,7 @@
 //! it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
@@ -137,10 +137,14 @@ pub(super) fn http_settings(section: &mut Section, environment: &Environment, pr
     HttpSettings { listen, listen_is_written, hosts: hosts.unwrap_or_default(), tokens }
 }
 
-/// A host name or an address, with or without a port, in lower case; `None` for anything else.
+/// A host name or an address, with or without a port, in lower case; `None` for anything else. An IPv6 address gets its brackets, which
+/// it has in requests: Kubernetes gives that of a pod without them.
 fn host_of(value: &toml::Value) -> Option<String> {
     let text = value.as_str()?;
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some(format!("[{}]", text.to_ascii_lowercase()));
+    }
     (!text.is_empty() && text.chars().all(is_part)).then(|| text.to_ascii_lowercase())
 }
 
@@ -198,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_token_says_who_what_and_for_which_buckets() {
-        let text = "[http]\nhosts = ['Drip.example.com', '10.0.0.1:8443']\n[[http.token]]\nname = 'billing'\n\
+        let text = "[http]\nhosts = ['Drip.example.com', '10.0.0.1:8443', 'FD00::5', '[fd00::6]']\n[[http.token]]\nname = 'billing'\n\
                     file = '/etc/dripd/billing'\nmay = 'push'\nmatch = 'billing:*'\n";
         let http = read(text).expect("good");
-        assert_eq!(http.hosts, ["drip.example.com", "10.0.0.1:8443"]);
+        assert_eq!(http.hosts, ["drip.example.com", "10.0.0.1:8443", "[fd00::5]", "[fd00::6]"]);
         let expected = TokenSettings {
             name: "billing".to_owned(),
             file: "/etc/dripd/billing".into(),

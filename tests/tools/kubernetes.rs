@@ -103,17 +103,26 @@ fn the_chart_makes_the_manifests() {
 }
 
 fn a_chart_with_other_values_is_what_kubernetes_takes() {
-    let values = "config: |\n  [defaults]\n  rate = '5/s'\nreplicas: 3\nimage: { repository: example.com/d, tag: '2' }\nhosts: [d.example.com]\n\
-                  networkPolicy: { enabled: false }\nworkers:\n- { name: a, route: sms, run: [--exec, ./send], replicas: 0 }\n\
+    let values = "config: |\n  [defaults]\n  rate = '5/s'\nreplicas: 3\nimage: { repository: example.com/d, tag: '2', pullSecrets: [{ name: mine }] }\nhosts: [d.example.com]\n\
+                  networkPolicy: { enabled: false }\nserviceMonitor: { enabled: true, labels: { release: p } }\nworkers:\n- { name: a, route: sms, run: [--exec, ./send], replicas: 0 }\n\
                   - { name: b, route: mail, run: [--exec, ./send], concurrency: 5, min: 0, max: 4, env: [{ name: A, value: b }] }\n";
     let made = rendered(values).expect("it renders");
-    for resource in made.iter().filter(|one| one["kind"] != "ScaledObject") {
+    for resource in made.iter().filter(|one| !CUSTOM.contains(&one["kind"].as_str().expect("a kind"))) {
         is_valid(resource).unwrap_or_else(|why| panic!("{resource}: {why}"));
     }
     let made: BTreeMap<_, _> = made.into_iter().map(plain).collect();
     let kinds: Vec<_> = made.keys().map(String::as_str).collect();
     let daemons = ["Deployment dripd", "Deployment dripd-a", "Deployment dripd-b", "PodDisruptionBudget dripd"];
-    assert_eq!(kinds, [&daemons[..], &["ScaledObject dripd-b", "Secret dripd-config", "Service dripd"]].concat());
+    assert_eq!(
+        kinds,
+        [&daemons[..], &["ScaledObject dripd-b", "Secret dripd-config", "Service dripd", "ServiceMonitor dripd"]]
+            .concat()
+    );
+    assert_eq!(made["ServiceMonitor dripd"]["metadata"]["labels"]["release"], "p");
+    for name in ["dripd", "dripd-a"] {
+        let pod = &made[&format!("Deployment {name}")]["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"], json!([{ "name": "mine" }]), "{name}");
+    }
     assert_eq!(made["Secret dripd-config"]["stringData"]["config.toml"], "[defaults]\nrate = '5/s'\n");
     let daemon = &made["Deployment dripd"]["spec"];
     let sources = &daemon["template"]["spec"]["volumes"][0]["projected"]["sources"];
