@@ -150,7 +150,7 @@ fn floor(server: &Server, buckets: usize, jobs: usize) -> io::Result<f64> {
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let (mine, bare) = (Server::start()?, Server::start()?);
-    for (buckets, goal) in [(10_000, None), (100_000, Some(Bound::AtLeast(0.45)))] {
+    for (buckets, goal) in [(10_000, None), (100_000, Some(Bound::AtLeast(0.48)))] {
         let (what, costs) = (format!("{} buckets due at once", figure(buckets as f64)), Costs::default());
         let pairs = report.pairs(
             |pairs| {
@@ -220,7 +220,7 @@ fn entries(report: &mut Report) -> io::Result<()> {
             .beside("no entries", pairs.beside.median)
             .ratio(pairs.ratio)
             .cost(costs.median())
-            .ratio_goal(Bound::AtLeast(0.9)),
+            .ratio_goal(Bound::AtLeast(0.95)),
     );
     Ok(())
 }

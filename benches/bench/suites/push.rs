@@ -104,9 +104,9 @@ fn fill(with: &mut Place, without: &mut Place) -> io::Result<()> {
 fn with_daemon(report: &mut Report, with: &mut Place, without: &mut Place) -> io::Result<()> {
     for (name, command, spread, pipeline, goal) in [
         ("LPUSH", LPUSH, Spread::One, 1, Some(0.9)),
-        ("LPUSH", LPUSH, Spread::Many, 1, Some(0.9)),
+        ("LPUSH", LPUSH, Spread::Many, 1, Some(0.85)),
         ("LPUSH", LPUSH, Spread::One, 16, None),
-        ("LPUSH", LPUSH, Spread::Many, 16, Some(0.4)),
+        ("LPUSH", LPUSH, Spread::Many, 16, Some(0.5)),
         ("LPUSH", LPUSH, Spread::One, 64, None),
         ("LPUSH", LPUSH, Spread::Many, 64, None),
         ("drip_push", PUSH, Spread::One, 1, None),
