@@ -35,7 +35,7 @@ explore: setup ## try every sequence of events over small worlds against the ref
 mutants: setup ## break forty rules one by one, and see that a test notices each (half an hour)
 	@cargo test --quiet --test all -- mutants::each_broken explore::rules::every --ignored --nocapture
 
-bench: setup ## measure speed and accuracy next to the theoretical limit (half an hour); figures and plots in target/bench
+bench: setup ## measure speed and accuracy next to the theoretical limit (an hour); figures and plots in target/bench
 	@mkdir -p target/bench
 	@cargo bench --quiet --bench bench -- --json target/bench/figures.json --plots target/bench > target/bench/figures.md; \
 	  code=$$?; cat target/bench/figures.md; exit $$code
