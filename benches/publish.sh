@@ -41,7 +41,7 @@ figures() {
   figure wake 'LPUSH to a blocked worker, p50' 'from an `LPUSH` to a worker that waits, the median' 'LPUSH to BRPOP'
   figure memory 'a scheduled bucket, beside its jobs' 'memory in Redis of a bucket that waits, without its jobs'
   figure memory 'the daemon at rest, 1,000,000 buckets' 'memory of the daemon, 1,000,000 buckets'
-  figure push 'LPUSH, pipeline 1, one bucket, with the daemon' '`LPUSH`, one after the other, with the daemon'
+  figure push 'LPUSH, pipeline 1, one bucket, with the daemon' '`LPUSH`, one after the other, with the daemon' '(without)'
   figure work 'push to acknowledgement, 10 workers' '10 workers: jobs pushed, taken and acknowledged'
   figure neighbours 'lateness p99 of a bucket at 100/s while another takes' \
     'beside a million pushes into another bucket: 99 of 100 leave late by less than'
