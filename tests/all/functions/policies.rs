@@ -120,6 +120,20 @@ fn cost_of(case: &mut Case, names: impl ExactSizeIterator<Item = String>) -> f64
 }
 
 #[test]
+fn what_a_name_begins_and_ends_with_is_found_in_the_order_of_the_file() {
+    let (server, other) = (Server::start(&[]), Server::start(&[]));
+    let globs = ["sms:*", "*:urgent", "*t", "*:?", "*"].map(str::to_owned);
+    let mut case = Case::on(&server, &with_globs(&globs[..4]));
+    for (name, place) in
+        [("sms:urgent", 1), ("a:urgent", 2), (":urgent", 2), ("urgent", 3), ("t", 3), ("a:b", 4), ("a", 9_999)]
+    {
+        assert_eq!(capacity(&mut case, name), place, "{name}");
+    }
+    let mut case = Case::on(&other, &with_globs(&[&globs[4..], &globs[..4]].concat()));
+    assert_eq!(capacity(&mut case, "a:urgent"), 1);
+}
+
+#[test]
 fn ten_thousand_names_and_prefixes_and_a_hundred_globs_make_a_lookup_little_dearer() {
     let mut globs: Vec<String> = (0..5_000).map(|n| format!("tenant-{n}")).collect();
     globs.extend((0..4_900).map(|n| format!("group-{n}:*")));
