@@ -81,7 +81,7 @@ enum Suite {
     name = "bench",
     bin_name = "cargo bench --bench bench --",
     after_help = "Rows appear on standard error as they are measured, the table on standard output at the end; \
-                  all suites take half an hour.\n\nExit codes: 0 measured, 1 a part failed, 2 usage"
+                  all suites take an hour.\n\nExit codes: 0 measured, 1 a part failed, 2 usage"
 )]
 struct Cli {
     #[arg(help = "What to measure [default: all but soak and peers]")]

@@ -202,7 +202,7 @@ fn found(report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
-/// A thousand `[[bucket]]` entries: names of some of the buckets, and suffixes that none of them has.
+/// A thousand `[[bucket]]` entries: names of some of the buckets, and globs that none of them fits and all are compared with.
 fn many_entries() -> String {
     let names = (0..900).map(|n| format!("drain-{}", n * 100));
     let globs = (0..100).map(|n| format!("*:tenant-{n}"));

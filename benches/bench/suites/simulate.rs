@@ -10,7 +10,7 @@ use super::report::{Bound, Report, Row};
 
 /// What is simulated: in words, the configuration, the traffic, who takes it, and for how long.
 const WORLDS: [(&str, &str, &str, &str, &str); 5] = [
-    ("an hour of bursts, few workers", "", "sms:*: 200 buckets, 2/s, bursts of 50", "20x150ms", "1h"),
+    ("an hour of bursts, most refused by full buckets", "", "sms:*: 200 buckets, 2/s, bursts of 50", "20x150ms", "1h"),
     ("steady jobs", "", "b*: 200 buckets, 10/s, poisson", "400x150ms", "2m"),
     ("bursts of 50", "", "b*: 200 buckets, 2/s, bursts of 50", "100x150ms", "10m"),
     ("20,000/s", "rate = '200/s'\n", "b*: 200 buckets, 100/s", "4000x150ms", "15s"),

@@ -5,14 +5,12 @@ local glob = {}
 do
   local CAPTURES_MOST = 30 -- Lua has room for 32 in a pattern
 
-  -- kind: 'name' for a glob that matches one name only, 'prefix' for one that ends in its only special byte, a star,
-  -- 'suffix' for one that begins with it; else 'glob'. With it the text without the star.
+  -- kind: 'name' for a glob that matches one name only, 'prefix' for one that ends in its only special byte, a star;
+  -- else 'glob'. With it the text without the star.
   function glob.kind(text)
     local plain, rest = match(text, '^([^%*%?%[\\]*)(.*)$')
     if rest == '' then return 'name', plain end
     if rest == '*' then return 'prefix', plain end
-    local last = match(text, '^%*([^%*%?%[\\]*)$')
-    if last then return 'suffix', last end
     return 'glob', text
   end
 

@@ -32,26 +32,22 @@ do
       ready_window_us = 250000 },
   }
 
-  -- index: entries by the kind of their match: `names`, what names begin or end with (`ends`), `globs`. For the
-  -- prefixes of one length, and the suffixes of one, `ends` has { which bytes of a name they are, the first entry with
-  -- each of them }.
+  -- index: entries by the kind of their match. Each key of `names` and `prefixes` has the first entry with that match.
+  -- There is a table of prefixes for each length.
   local function index(entries)
-    local of, by_length = { names = {}, ends = {}, globs = {} }, {}
+    local of = { names = {}, prefixes = {}, lengths = {}, globs = {} }
     for n, entry in ipairs(entries) do
       local kind, text = glob.kind(entry.match)
       if kind == 'name' then
         of.names[text] = of.names[text] or n
-      elseif kind == 'glob' then
-        of.globs[#of.globs + 1] = { place = n, pieces = glob.compile(text) }
-      else
-        local from, to = 1, #text
-        if kind == 'suffix' then from, to = -#text, -1 end
-        local one = by_length[kind .. #text]
-        if not one then
-          one = { from = from, to = to, first = {} }
-          by_length[kind .. #text], of.ends[#of.ends + 1] = one, one
+      elseif kind == 'prefix' then
+        if not of.prefixes[#text] then
+          of.prefixes[#text] = {}
+          of.lengths[#of.lengths + 1] = #text
         end
-        one.first[text] = one.first[text] or n
+        of.prefixes[#text][text] = of.prefixes[#text][text] or n
+      else
+        of.globs[#of.globs + 1] = { place = n, pieces = glob.compile(text) }
       end
     end
     return of
@@ -59,10 +55,10 @@ do
 
   -- first_match: the place of the first entry that matches a name, or `huge`.
   local function first_match(of, name)
-    local first, ends, globs = of.names[name] or huge, of.ends, of.globs
-    for i = 1, #ends do
-      local one = ends[i]
-      local place = one.first[sub(name, one.from, one.to)]
+    local first, lengths, globs = of.names[name] or huge, of.lengths, of.globs
+    for i = 1, #lengths do
+      local length = lengths[i]
+      local place = of.prefixes[length][sub(name, 1, length)]
       if place and place < first then first = place end
     end
     for i = 1, #globs do
