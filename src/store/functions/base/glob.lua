@@ -97,6 +97,12 @@ do
     return pieces
   end
 
+  -- ends: what each name that matches a glob begins and ends with, as far as that is the same for all of them.
+  function glob.ends(text, pieces)
+    local last = pieces[#pieces]
+    return match(text, '^[^%*%?%[\\]*'), last and not last.is_pattern and last.text or ''
+  end
+
   -- begins_at: whether a piece stands at a place of a name.
   local function begins_at(piece, name, at)
     if not piece.is_pattern then return sub(name, at, at + piece.length - 1) == piece.text end

@@ -1,4 +1,4 @@
--- needs: base, base.glob, policy.chain, policy.forward, policy.prepared, policy.setting
+-- needs: base, base.glob, policy.chain, policy.entry_index, policy.forward, policy.prepared, policy.setting
 -- The record: the configuration in force, and the policy of each node.
 --
 -- The hash <prefix>:policy has these fields, among others:
@@ -16,8 +16,10 @@ local record = {}
 do
   local seen = base.seen
 
-  -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
-  local REMEMBERED = 131072
+  -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000. All that is
+  -- remembered is looked at by each pass of the garbage collector. So it is few where finding a policy again is cheap:
+  -- where few entries have to be compared with each name.
+  local REMEMBERED, REMEMBERED_OF_CHEAP, CHEAP_OTHERS = 131072, 4096, 4
   local SHARED = 10000 -- policies made by globs that are remembered, at most
 
   -- The configuration where no record is stored: no daemon has ever run.
@@ -32,43 +34,6 @@ do
       ready_window_us = 250000 },
   }
 
-  -- index: entries by the kind of their match. Each key of `names` and `prefixes` has the first entry with that match.
-  -- There is a table of prefixes for each length.
-  local function index(entries)
-    local of = { names = {}, prefixes = {}, lengths = {}, globs = {} }
-    for n, entry in ipairs(entries) do
-      local kind, text = glob.kind(entry.match)
-      if kind == 'name' then
-        of.names[text] = of.names[text] or n
-      elseif kind == 'prefix' then
-        if not of.prefixes[#text] then
-          of.prefixes[#text] = {}
-          of.lengths[#of.lengths + 1] = #text
-        end
-        of.prefixes[#text][text] = of.prefixes[#text][text] or n
-      else
-        of.globs[#of.globs + 1] = { place = n, pieces = glob.compile(text) }
-      end
-    end
-    return of
-  end
-
-  -- first_match: the place of the first entry that matches a name, or `huge`.
-  local function first_match(of, name)
-    local first, lengths, globs = of.names[name] or huge, of.lengths, of.globs
-    for i = 1, #lengths do
-      local length = lengths[i]
-      local place = of.prefixes[length][sub(name, 1, length)]
-      if place and place < first then first = place end
-    end
-    for i = 1, #globs do
-      local entry = globs[i]
-      if entry.place > first then break end
-      if glob.matches(entry.pieces, name) then return entry.place end
-    end
-    return first
-  end
-
   local OF_BUDGETS = { catch_up_us = BUILT_IN.defaults.catch_up_us } -- what applies to a budget that does not have it
 
   -- policy_of_entry: the policy of the n-th [[bucket]] or [[budget]] entry, made when it is first needed: there may be
@@ -81,6 +46,7 @@ do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
       entry.ready = prepared.policy(entry.policy, not is_budget and rec.forwards or nil)
+      entry.ready.is_stopped = chain.is_stopped(entry.ready)
     end
     return entry.ready
   end
@@ -88,7 +54,7 @@ do
   -- raw: the policy that the record gives a node, without its chain; nil for a budget that no entry matches.
   local function raw(rec, id)
     local budget = chain.budget_of(id)
-    local place = first_match(budget and rec.of_budgets or rec.of_buckets, budget or id)
+    local place = entry_index.first_match(budget and rec.of_budgets or rec.of_buckets, budget or id)
     if place < huge then return policy_of_entry(rec, place, budget ~= nil) end
     return not budget and rec.defaults or nil
   end
@@ -117,7 +83,7 @@ do
     -- Only stored where it differs.
     rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us
     prepared.policy(rec.defaults, rec.forwards)
-    rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
+    rec.of_buckets, rec.of_budgets = entry_index.of(rec.buckets), entry_index.of(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n, false) end -- so that an error is found now
     end
@@ -129,6 +95,9 @@ do
       or rec.has_slots
       or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
+    local is_cheap = #rec.of_buckets.others + #rec.of_budgets.others <= CHEAP_OTHERS
+    rec.remembered = is_cheap and REMEMBERED_OF_CHEAP or REMEMBERED
+    rec.is_direct = is_cheap and not any_policy(rec, function(p) return p.within end)
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.job or rec.defaults.forward
     rec.quarter = max(1, floor(rec.limits.batch / 4))
@@ -145,15 +114,17 @@ do
       local is_stopped = chain.is_stopped(p)
       if p.is_stopped ~= is_stopped then p.is_stopped = is_stopped end
     end
-    if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
+    if rec.young_count >= rec.remembered then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end
 
   -- policy_of: the policy that applies to a node. All other files ask here. Policies are remembered in two halves: when
   -- the young half is full it becomes the old one, and the old one is dropped. A policy that is asked for moves to the
-  -- young half. So those of active nodes stay, and never all are forgotten at once.
+  -- young half. So those of active nodes stay, and never all are forgotten at once. Where no node has a chain, and
+  -- finding its entry is cheap, nothing is remembered.
   function record.policy_of(rec, bucket)
     if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
+    if rec.is_direct then return raw(rec, bucket) end
     local p, now = rec.young[bucket], rec.now -- a record that is no view has no time, and its policies do not end
     if p and (not now or not p.till or now < p.till) then return p end
     p = rec.old[bucket]
@@ -349,7 +320,7 @@ do
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits,
-      quarter = rec.quarter, search = search_view,
+      quarter = rec.quarter, search = search_view, remembered = REMEMBERED,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {},
       budget_globs = {}, all_globs = {},
       shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets,

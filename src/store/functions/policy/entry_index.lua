@@ -1,0 +1,69 @@
+-- needs: base, base.glob
+-- Which of the [[bucket]] or [[budget]] entries of a record matches a name: the first one of the file.
+
+local entry_index = {}
+do
+  -- of: the index of some entries, by what a name that matches them is, begins with or ends with: so few are compared
+  -- with it. `names` has the first entry of each name. `begins` and `ends` have { length, lists of entries by their
+  -- text of that length }; `others` are the entries without such a text. An entry is { place, and the glob that it is
+  -- compared with, nil where its text is all it asks for }.
+  function entry_index.of(entries)
+    local of = { names = {}, begins = {}, ends = {}, others = {} }
+    local function add(groups, text, one)
+      local group
+      for _, other in ipairs(groups) do
+        if other.length == #text then group = other end
+      end
+      if not group then
+        group = { length = #text, lists = {} }
+        groups[#groups + 1] = group
+      end
+      group.lists[text] = group.lists[text] or {}
+      base.append(group.lists[text], one)
+    end
+    for n, entry in ipairs(entries) do
+      local kind, text = glob.kind(entry.match)
+      if kind == 'name' then
+        of.names[text] = of.names[text] or n
+      elseif kind == 'prefix' then
+        add(of.begins, text, { place = n })
+      else
+        local pieces = glob.compile(text)
+        local first, last = glob.ends(text, pieces)
+        local one = { place = n, pieces = pieces }
+        if #first == 0 and #last == 0 then
+          base.append(of.others, one)
+        elseif #first >= #last then
+          add(of.begins, first, one)
+        else
+          add(of.ends, last, one)
+        end
+      end
+    end
+    return of
+  end
+
+  -- first_of: the place of the first of these entries that matches a name, where it comes before `first`; else `first`.
+  local function first_of(entries, name, first)
+    for i = 1, #entries do
+      local one = entries[i]
+      if one.place >= first then break end
+      if not one.pieces or glob.matches(one.pieces, name) then return one.place end
+    end
+    return first
+  end
+
+  -- first_match: the place of the first entry that matches a name, or `huge`.
+  function entry_index.first_match(of, name)
+    local first, begins, ends = of.names[name] or huge, of.begins, of.ends
+    for i = 1, #begins do
+      local entries = begins[i].lists[sub(name, 1, begins[i].length)]
+      if entries then first = first_of(entries, name, first) end
+    end
+    for i = 1, #ends do
+      local entries = ends[i].lists[sub(name, -ends[i].length)]
+      if entries then first = first_of(entries, name, first) end
+    end
+    return of.others[1] and first_of(of.others, name, first) or first
+  end
+end
