@@ -291,7 +291,7 @@ fn check_patterns<T>(section: &str, entries: &[Matched<T>], problems: &mut Probl
     if patterns > MOST_PATTERNS {
         problems.add(format!(
             "{section}: {patterns} entries match by a glob that is neither a name nor a plain prefix; at most \
-             {MOST_PATTERNS} are allowed, for each is tried in turn; names (\"acme\") and plain prefixes (\"sms:*\") \
+             {MOST_PATTERNS} are allowed, for each may have to be tried; names (\"acme\") and plain prefixes (\"sms:*\") \
              are found at once, whatever their number"
         ));
     }

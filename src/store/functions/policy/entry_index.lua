@@ -6,20 +6,20 @@ do
   -- of: the index of some entries, by what a name that matches them is, begins with or ends with: so few are compared
   -- with it. `names` has the first entry of each name. `begins` and `ends` have { length, lists of entries by their
   -- text of that length }; `others` are the entries without such a text. An entry is { place, and the glob that it is
-  -- compared with, nil where its text is all it asks for }.
+  -- compared with, nil where its text is all it asks for }. `cost` is how often a name has to be cut, and compared with
+  -- a glob, at most.
   function entry_index.of(entries)
     local of = { names = {}, begins = {}, ends = {}, others = {} }
+    local groups_of, longest = { [of.begins] = {}, [of.ends] = {} }, { [of.begins] = 0, [of.ends] = 0 }
     local function add(groups, text, one)
-      local group
-      for _, other in ipairs(groups) do
-        if other.length == #text then group = other end
-      end
+      local group = groups_of[groups][#text]
       if not group then
         group = { length = #text, lists = {} }
-        groups[#groups + 1] = group
+        groups[#groups + 1], groups_of[groups][#text] = group, group
       end
-      group.lists[text] = group.lists[text] or {}
-      base.append(group.lists[text], one)
+      local list = group.lists[text] or {}
+      group.lists[text], list[#list + 1] = list, one
+      if one.pieces then longest[groups] = max(longest[groups], #list) end
     end
     for n, entry in ipairs(entries) do
       local kind, text = glob.kind(entry.match)
@@ -32,7 +32,7 @@ do
         local first, last = glob.ends(text, pieces)
         local one = { place = n, pieces = pieces }
         if #first == 0 and #last == 0 then
-          base.append(of.others, one)
+          of.others[#of.others + 1] = one
         elseif #first >= #last then
           add(of.begins, first, one)
         else
@@ -40,6 +40,7 @@ do
         end
       end
     end
+    of.cost = #of.begins + #of.ends + longest[of.begins] + longest[of.ends] + #of.others
     return of
   end
 
@@ -57,11 +58,11 @@ do
   function entry_index.first_match(of, name)
     local first, begins, ends = of.names[name] or huge, of.begins, of.ends
     for i = 1, #begins do
-      local entries = begins[i].lists[sub(name, 1, begins[i].length)]
+      local entries = begins[i].length <= #name and begins[i].lists[sub(name, 1, begins[i].length)]
       if entries then first = first_of(entries, name, first) end
     end
     for i = 1, #ends do
-      local entries = ends[i].lists[sub(name, -ends[i].length)]
+      local entries = ends[i].length <= #name and ends[i].lists[sub(name, -ends[i].length)]
       if entries then first = first_of(entries, name, first) end
     end
     return of.others[1] and first_of(of.others, name, first) or first

@@ -16,10 +16,9 @@ local record = {}
 do
   local seen = base.seen
 
-  -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000. All that is
-  -- remembered is looked at by each pass of the garbage collector. So it is few where finding a policy again is cheap:
-  -- where few entries have to be compared with each name.
-  local REMEMBERED, REMEMBERED_OF_CHEAP, CHEAP_OTHERS = 131072, 4096, 4
+  -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
+  local REMEMBERED = 131072
+  local DIRECT_COST = 3 -- what finding an entry may cost where nothing is remembered (policy/entry_index)
   local SHARED = 10000 -- policies made by globs that are remembered, at most
 
   -- The configuration where no record is stored: no daemon has ever run.
@@ -95,9 +94,8 @@ do
       or rec.has_slots
       or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
-    local is_cheap = #rec.of_buckets.others + #rec.of_budgets.others <= CHEAP_OTHERS
-    rec.remembered = is_cheap and REMEMBERED_OF_CHEAP or REMEMBERED
-    rec.is_direct = is_cheap and not any_policy(rec, function(p) return p.within end)
+    rec.is_direct = max(rec.of_buckets.cost, rec.of_budgets.cost) <= DIRECT_COST
+      and not any_policy(rec, function(p) return p.within end)
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.job or rec.defaults.forward
     rec.quarter = max(1, floor(rec.limits.batch / 4))
@@ -114,14 +112,15 @@ do
       local is_stopped = chain.is_stopped(p)
       if p.is_stopped ~= is_stopped then p.is_stopped = is_stopped end
     end
-    if rec.young_count >= rec.remembered then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
+    if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end
 
   -- policy_of: the policy that applies to a node. All other files ask here. Policies are remembered in two halves: when
   -- the young half is full it becomes the old one, and the old one is dropped. A policy that is asked for moves to the
-  -- young half. So those of active nodes stay, and never all are forgotten at once. Where no node has a chain, and
-  -- finding its entry is cheap, nothing is remembered.
+  -- young half. So those of active nodes stay, and never all are forgotten at once. A record is
+  -- direct where no node has a chain and few entries are compared with a name: then finding a policy costs less than
+  -- remembering it, since the garbage collector looks again and again at all that is remembered.
   function record.policy_of(rec, bucket)
     if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     if rec.is_direct then return raw(rec, bucket) end
@@ -320,7 +319,7 @@ do
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits,
-      quarter = rec.quarter, search = search_view, remembered = REMEMBERED,
+      quarter = rec.quarter, search = search_view,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {},
       budget_globs = {}, all_globs = {},
       shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets,
