@@ -6,11 +6,11 @@ do
   -- of: the index of some entries, by what a name that matches them is, begins with or ends with: so few are compared
   -- with it. `names` has the first entry of each name. `begins` and `ends` have { length, lists of entries by their
   -- text of that length }; `others` are the entries without such a text. An entry is { place, and the glob that it is
-  -- compared with, nil where its text is all it asks for }. `cost` is how often a name has to be cut, and compared with
-  -- a glob, at most.
+  -- compared with, nil where its text is all it asks for }. `cost` is how often a name is cut, and compared with a glob
+  -- once more than at its first one of a text, at most.
   function entry_index.of(entries)
     local of = { names = {}, begins = {}, ends = {}, others = {} }
-    local groups_of, longest = { [of.begins] = {}, [of.ends] = {} }, { [of.begins] = 0, [of.ends] = 0 }
+    local groups_of, longest = { [of.begins] = {}, [of.ends] = {} }, { [of.begins] = 1, [of.ends] = 1 }
     local function add(groups, text, one)
       local group = groups_of[groups][#text]
       if not group then
@@ -40,7 +40,7 @@ do
         end
       end
     end
-    of.cost = #of.begins + #of.ends + longest[of.begins] + longest[of.ends] + #of.others
+    of.cost = #of.begins + #of.ends + longest[of.begins] + longest[of.ends] - 2 + #of.others
     return of
   end
 

@@ -18,7 +18,7 @@ do
 
   -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
   local REMEMBERED = 131072
-  local DIRECT_COST = 3 -- what finding an entry may cost where nothing is remembered (policy/entry_index)
+  local DIRECT_COST = 2 -- what finding an entry may cost where nothing is remembered (policy/entry_index)
   local SHARED = 10000 -- policies made by globs that are remembered, at most
 
   -- The configuration where no record is stored: no daemon has ever run.
