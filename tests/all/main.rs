@@ -17,6 +17,7 @@ mod fuzz;
 mod layers;
 mod library;
 mod mutants;
+mod notices;
 mod program;
 mod roles;
 mod shell;
