@@ -119,8 +119,8 @@ do
   -- policy_of: the policy that applies to a node. All other files ask here. Policies are remembered in two halves: when
   -- the young half is full it becomes the old one, and the old one is dropped. A policy that is asked for moves to the
   -- young half. So those of active nodes stay, and never all are forgotten at once. A record is
-  -- direct where no node has a chain and few entries are compared with a name: then finding a policy costs less than
-  -- remembering it, since the garbage collector looks again and again at all that is remembered.
+  -- direct where no node has a chain and few entries are compared with a name: there nothing is remembered, because
+  -- that costs a job more than finding its policy again where names are many.
   function record.policy_of(rec, bucket)
     if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     if rec.is_direct then return raw(rec, bucket) end
