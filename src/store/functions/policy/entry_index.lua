@@ -4,43 +4,39 @@
 local entry_index = {}
 do
   -- of: the index of some entries, by what a name that matches them is, begins with or ends with: so few are compared
-  -- with it. `names` has the first entry of each name. `begins` and `ends` have { length, lists of entries by their
-  -- text of that length }; `others` are the entries without such a text. An entry is { place, and the glob that it is
-  -- compared with, nil where its text is all it asks for }. `cost` is how often a name is cut, and compared with a glob
-  -- once more than at its first one of a text, at most.
+  -- with it. A *cut* is the part of a name from one byte to another; it is empty for globs that begin and end with a
+  -- star.
+  --   names   the first entry of each name
+  --   cuts    { from, to, lists = by the text of that part: entries in the order of the file, each its place, and the
+  --           glob that the name is compared with, nil where that text is all it asks for }
+  --   cost    how many cuts and further comparisons a name takes, at most
   function entry_index.of(entries)
-    local of = { names = {}, begins = {}, ends = {}, others = {} }
-    local groups_of, longest = { [of.begins] = {}, [of.ends] = {} }, { [of.begins] = 1, [of.ends] = 1 }
-    local function add(groups, text, one)
-      local group = groups_of[groups][#text]
-      if not group then
-        group = { length = #text, lists = {} }
-        groups[#groups + 1], groups_of[groups][#text] = group, group
+    local of, cut_of = { names = {}, cuts = {}, cost = 0 }, {}
+    local function add(from, to, text, one)
+      local which = from < 0 and from or to
+      local cut = cut_of[which]
+      if not cut then
+        cut = { from = from, to = to, lists = {}, compared = 1 }
+        of.cuts[#of.cuts + 1], cut_of[which] = cut, cut
       end
-      local list = group.lists[text] or {}
-      group.lists[text], list[#list + 1] = list, one
-      if one.pieces then longest[groups] = max(longest[groups], #list) end
+      local list = cut.lists[text] or {}
+      cut.lists[text], list[#list + 1] = list, one
+      if one.pieces then cut.compared = max(cut.compared, #list) end
     end
     for n, entry in ipairs(entries) do
       local kind, text = glob.kind(entry.match)
       if kind == 'name' then
         of.names[text] = of.names[text] or n
       elseif kind == 'prefix' then
-        add(of.begins, text, { place = n })
+        add(1, #text, text, { place = n })
       else
         local pieces = glob.compile(text)
         local first, last = glob.ends(text, pieces)
         local one = { place = n, pieces = pieces }
-        if #first == 0 and #last == 0 then
-          of.others[#of.others + 1] = one
-        elseif #first >= #last then
-          add(of.begins, first, one)
-        else
-          add(of.ends, last, one)
-        end
+        if #first >= #last then add(1, #first, first, one) else add(-#last, -1, last, one) end
       end
     end
-    of.cost = #of.begins + #of.ends + longest[of.begins] + longest[of.ends] - 2 + #of.others
+    for _, cut in ipairs(of.cuts) do of.cost = of.cost + cut.compared end
     return of
   end
 
@@ -56,15 +52,12 @@ do
 
   -- first_match: the place of the first entry that matches a name, or `huge`.
   function entry_index.first_match(of, name)
-    local first, begins, ends = of.names[name] or huge, of.begins, of.ends
-    for i = 1, #begins do
-      local entries = begins[i].length <= #name and begins[i].lists[sub(name, 1, begins[i].length)]
+    local first, cuts = of.names[name] or huge, of.cuts
+    for i = 1, #cuts do
+      local cut = cuts[i]
+      local entries = cut.lists[sub(name, cut.from, cut.to)] -- all of a name that is shorter: no entry asks for that
       if entries then first = first_of(entries, name, first) end
     end
-    for i = 1, #ends do
-      local entries = ends[i].length <= #name and ends[i].lists[sub(name, -ends[i].length)]
-      if entries then first = first_of(entries, name, first) end
-    end
-    return of.others[1] and first_of(of.others, name, first) or first
+    return first
   end
 end

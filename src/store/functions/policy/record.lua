@@ -14,7 +14,7 @@
 
 local record = {}
 do
-  local seen = base.seen
+  local seen, first_match = base.seen, entry_index.first_match
 
   -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
   local REMEMBERED = 131072
@@ -52,10 +52,11 @@ do
 
   -- raw: the policy that the record gives a node, without its chain; nil for a budget that no entry matches.
   local function raw(rec, id)
-    local budget = chain.budget_of(id)
-    local place = entry_index.first_match(budget and rec.of_budgets or rec.of_buckets, budget or id)
-    if place < huge then return policy_of_entry(rec, place, budget ~= nil) end
-    return not budget and rec.defaults or nil
+    local is_budget = byte(id, 1) == 123 -- each job asks, and a call costs more than what it does
+    local entries, name = is_budget and rec.of_budgets or rec.of_buckets, is_budget and chain.budget_of(id) or id
+    local place = first_match(entries, name)
+    if place < huge then return policy_of_entry(rec, place, is_budget) end
+    return not is_budget and rec.defaults or nil
   end
 
   -- search: the policy of a node that is not remembered.
