@@ -4,24 +4,25 @@
 local entry_index = {}
 do
   -- of: the index of some entries, by what a name that matches them is, begins with or ends with: so few are compared
-  -- with it. A *cut* is the part of a name from one byte to another; it is empty for globs that begin and end with a
-  -- star.
-  --   names   the first entry of each name
-  --   cuts    { from, to, lists = by the text of that part: entries in the order of the file, each its place, and the
-  --           glob that the name is compared with, nil where that text is all it asks for }
-  --   cost    how many cuts and further comparisons a name takes, at most
+  -- with it. An *affix* is the beginning or the end of a name; it is empty where a match has no fixed text at either
+  -- end.
+  --   names     the first entry of each name
+  --   affixes   { from, to, lists = by the text from that byte to that one: entries in the order of the file, each its
+  --             place, and the glob that the name is compared with, nil where that text is all it asks for;
+  --             compared = the most entries of one text up to its last glob, at least 1 }
+  --   cost      affixes, and comparisons with a glob beyond the first one of each, at most
   function entry_index.of(entries)
-    local of, cut_of = { names = {}, cuts = {}, cost = 0 }, {}
+    local of, affix_of = { names = {}, affixes = {}, cost = 0 }, {}
     local function add(from, to, text, one)
       local which = from < 0 and from or to
-      local cut = cut_of[which]
-      if not cut then
-        cut = { from = from, to = to, lists = {}, compared = 1 }
-        of.cuts[#of.cuts + 1], cut_of[which] = cut, cut
+      local affix = affix_of[which]
+      if not affix then
+        affix = { from = from, to = to, lists = {}, compared = 1 }
+        of.affixes[#of.affixes + 1], affix_of[which] = affix, affix
       end
-      local list = cut.lists[text] or {}
-      cut.lists[text], list[#list + 1] = list, one
-      if one.pieces then cut.compared = max(cut.compared, #list) end
+      local list = affix.lists[text] or {}
+      affix.lists[text], list[#list + 1] = list, one
+      if one.pieces then affix.compared = max(affix.compared, #list) end
     end
     for n, entry in ipairs(entries) do
       local kind, text = glob.kind(entry.match)
@@ -36,7 +37,7 @@ do
         if #first >= #last then add(1, #first, first, one) else add(-#last, -1, last, one) end
       end
     end
-    for _, cut in ipairs(of.cuts) do of.cost = of.cost + cut.compared end
+    for _, affix in ipairs(of.affixes) do of.cost = of.cost + affix.compared end
     return of
   end
 
@@ -52,10 +53,10 @@ do
 
   -- first_match: the place of the first entry that matches a name, or `huge`.
   function entry_index.first_match(of, name)
-    local first, cuts = of.names[name] or huge, of.cuts
-    for i = 1, #cuts do
-      local cut = cuts[i]
-      local entries = cut.lists[sub(name, cut.from, cut.to)] -- all of a name that is shorter: no entry asks for that
+    local first, affixes = of.names[name] or huge, of.affixes
+    for i = 1, #affixes do
+      local affix = affixes[i]
+      local entries = affix.lists[sub(name, affix.from, affix.to)] -- a shorter name is replied whole: it is no key
       if entries then first = first_of(entries, name, first) end
     end
     return first

@@ -52,7 +52,7 @@ do
 
   -- raw: the policy that the record gives a node, without its chain; nil for a budget that no entry matches.
   local function raw(rec, id)
-    local is_budget = byte(id, 1) == 123 -- each job asks, and a call costs more than what it does
+    local is_budget = byte(id, 1) == 123 -- chain.budget_of without its call: this runs for each job
     local entries, name = is_budget and rec.of_budgets or rec.of_buckets, is_budget and chain.budget_of(id) or id
     local place = first_match(entries, name)
     if place < huge then return policy_of_entry(rec, place, is_budget) end
