@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb deb-arm64 dist dist-arm64 release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
+.PHONY: help demo test quick check audit build share install uninstall deb deb-arm64 dist dist-arm64 release test-packages test-container test-servers setup bench bench-peers chaos explore mutants docs
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -18,6 +18,10 @@ demo: setup ## show the main job: bursts in, a steady drip out (18 seconds)
 
 test: setup ## run every test on a real Redis (some minutes); ends with what was skipped and why
 	@sh tests/run.sh
+
+quick: setup ## run the tests whose name has TEST in it, with the Lua files as they are now and the Rust as it was compiled last
+	@at=$$(ls -t target/debug/deps/all-*[!.]? 2>/dev/null | grep -v '\.d$$' | head -n 1); [ -n "$$at" ] || { cargo test --no-run --test all && exec $(MAKE) quick; }; \
+	  DRIPD_LUA=src/store/functions $$at $(TEST)
 
 chaos: setup ## make every fault some times under load, and judge what happened (some ten minutes); the table in target/chaos.md
 	@mkdir -p target

@@ -5,5 +5,5 @@ use crate::store::library;
 
 /// Print the library.
 pub(super) fn run() -> Result<Exit, Failure> {
-    print(library::SOURCE.as_bytes())
+    print(library::source().as_bytes())
 }

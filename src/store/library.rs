@@ -6,17 +6,39 @@ use super::client::Store;
 use super::connection::{StoreError, names_no_key};
 use super::reply::Reply;
 
-/// The Lua source: all files of `functions`, each after those that it needs (`functions/join.rs`).
-pub const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/library.lua"));
+#[cfg(debug_assertions)]
+#[path = "functions/join.rs"]
+#[allow(dead_code, reason = "it is the build script too")]
+mod join;
 
-/// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
+/// The Lua source: all files of `functions`, each after those that it needs (`functions/join.rs`).
+const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/library.lua"));
+
+/// The Lua source of the library. In a debug build `$DRIPD_LUA` may name the folder of its files: then they are joined now, and a change
+/// of them needs no compiler.
+///
+/// # Panics
+///
+/// Where the files of that folder cannot be joined.
+pub fn source() -> &'static str {
+    #[cfg(debug_assertions)]
+    {
+        static JOINED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+        let join = |folder| join::join(std::path::Path::new(&folder)).unwrap_or_else(|why| panic!("$DRIPD_LUA: {why}"));
+        JOINED.get_or_init(|| std::env::var_os("DRIPD_LUA").map(join)).as_deref().unwrap_or(SOURCE)
+    }
+    #[cfg(not(debug_assertions))]
+    SOURCE
+}
+
+/// The version of the library; it says the same of itself (a test compares them).
 pub const VERSION: i64 = 35;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Library {
-    /// Its Lua source.
-    pub source: &'static str,
+    /// Its Lua source; `None`: that of this program ([`source`]).
+    pub source: Option<&'static str>,
     /// Its version: it is loaded where none or an older one is, never over a newer one.
     pub version: i64,
     /// The oldest version whose functions take and reply what this program expects.
@@ -24,7 +46,7 @@ pub struct Library {
 }
 
 /// The library of this program.
-pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 7 };
+pub const CURRENT: Library = Library { source: None, version: VERSION, oldest_usable: 7 };
 
 impl Store {
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made
@@ -96,7 +118,7 @@ impl Store {
             )));
         }
         let mut load = redis::cmd("FUNCTION");
-        load.arg("LOAD").arg("REPLACE").arg(library.source);
+        load.arg("LOAD").arg("REPLACE").arg(library.source.unwrap_or_else(source));
         let Err(why) = self.call("FUNCTION LOAD", &load).await else { return Ok(()) };
         let StoreError::Refused { code, message, .. } = why else { return Err(why) };
         match loaded {
@@ -138,7 +160,7 @@ pub(super) fn is_missing_function(message: &str) -> bool {
 mod tests {
     #[test]
     fn the_source_says_the_version_that_the_program_expects() {
-        let line = super::SOURCE.lines().find_map(|line| line.strip_prefix("local VERSION = "));
+        let line = super::source().lines().find_map(|line| line.strip_prefix("local VERSION = "));
         assert_eq!(line, Some(super::VERSION.to_string().as_str()));
     }
 }

@@ -198,7 +198,7 @@ pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
-        load_source(&mut server.connect(), dripd::store::library::SOURCE);
+        load_source(&mut server.connect(), dripd::store::library::source());
         server
     })
 }
@@ -208,7 +208,7 @@ pub fn server() -> &'static Server {
 pub fn load_library(connection: &mut Connection) {
     let (_, port): (String, u16) = redis::cmd("CONFIG").arg("GET").arg("port").query(connection).expect("its port");
     assert_ne!(port, server().port, "the server of all tests");
-    load_source(connection, dripd::store::library::SOURCE);
+    load_source(connection, dripd::store::library::source());
     crate::twin::reload();
 }
 

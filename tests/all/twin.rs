@@ -78,7 +78,7 @@ impl Drop for Mirror {
 #[must_use]
 pub fn mirror(source: String) -> Mirror {
     let (here, there) = (Server::start(&[]), Server::start(&[]));
-    load_source(&mut here.connect(), dripd::store::library::SOURCE);
+    load_source(&mut here.connect(), dripd::store::library::source());
     let mut redis = there.connect();
     load_source(&mut redis, &source);
     let (ids, magics) = (HashMap::new(), HashMap::new());

@@ -17,26 +17,35 @@ struct File {
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed={FOLDER}");
+    let folder = env::var_os("OUT_DIR").expect("cargo says where");
+    fs::write(Path::new(&folder).join("library.lua"), join(Path::new(FOLDER))?)
+}
+
+/// The library of the files in a folder.
+///
+/// # Errors
+///
+/// Where a file cannot be read, or what they need is missing or a circle.
+pub fn join(folder: &Path) -> io::Result<String> {
     let mut files = BTreeMap::new();
-    read_folder(Path::new(FOLDER), &mut files)?;
-    let order = in_order(&files).unwrap_or_else(|why| panic!("{FOLDER}: {why}"));
+    read_folder(folder, folder, &mut files)?;
+    let order = in_order(&files).map_err(|why| io::Error::other(format!("{}: {why}", folder.display())))?;
     let mut library = "#!lua name=dripd\n".to_owned();
     for name in order {
         library += &format!("-- ---- {} ----\n{}", files[&name].path.display(), files[&name].source);
     }
-    let folder = env::var_os("OUT_DIR").expect("cargo says where");
-    fs::write(Path::new(&folder).join("library.lua"), library)
+    Ok(library)
 }
 
 /// The files of a folder and of those in it, by name.
-fn read_folder(folder: &Path, files: &mut BTreeMap<String, File>) -> io::Result<()> {
+fn read_folder(top: &Path, folder: &Path, files: &mut BTreeMap<String, File>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            read_folder(&path, files)?;
+            read_folder(top, &path, files)?;
         } else if path.extension().is_some_and(|end| end == "lua") {
             let source = fs::read_to_string(&path)?;
-            let path = path.strip_prefix(FOLDER).expect("it is in there").to_owned();
+            let path = path.strip_prefix(top).expect("it is in there").to_owned();
             files.insert(name_of(&path), File { needs: needs_of(&source), path, source });
         }
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::client::Store;
 use super::connection::{StoreError, Text};
 use super::explain::Facts;
-use super::library::SOURCE;
+use super::library::source;
 use crate::model::bucket::BucketName;
 use crate::model::policy::Record;
 
@@ -144,7 +144,7 @@ impl Store {
     /// Begin: put the functions, this record and this world on an empty server.
     pub async fn begin_simulation(&mut self, record: &Record, now_us: u64, world: &World) -> Result<(), StoreError> {
         let mut load = redis::cmd("FUNCTION");
-        load.arg("LOAD").arg(format!("{SOURCE}{EVENT_LOOP}"));
+        load.arg("LOAD").arg(format!("{}{EVENT_LOOP}", source()));
         self.call("FUNCTION LOAD", &load).await?;
         let policy = self.keys().policy();
         self.call_function("drip__policy", &[&policy], (now_us, "simulation", record.to_json(), "replace", "{}"))

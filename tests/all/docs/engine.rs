@@ -47,7 +47,7 @@ const EVENTS: [(&str, &str); 5] = [
 fn library() -> (Server, redis::Connection, Machine) {
     let server = Server::start(&[]);
     let mut redis = server.connect();
-    load_source(&mut redis, &format!("{}{ASKS}", dripd::store::library::SOURCE));
+    load_source(&mut redis, &format!("{}{ASKS}", dripd::store::library::source()));
     let text: String = redis::cmd("FCALL").arg("machine").arg(0).query(&mut redis).expect("the machine");
     let machine = serde_json::from_str(&text).expect("JSON");
     (server, redis, machine)

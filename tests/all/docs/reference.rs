@@ -69,7 +69,7 @@ fn function(head: &[&str]) -> String {
 
 /// The functions in the order in which they are registered, which is that of their use.
 fn functions() -> String {
-    let lines: Vec<&str> = dripd::store::library::SOURCE.lines().map(str::trim).collect();
+    let lines: Vec<&str> = dripd::store::library::source().lines().map(str::trim).collect();
     let mut documented: Vec<(Vec<&str>, String)> = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         // A head begins with the names of its function, or of two that are one.

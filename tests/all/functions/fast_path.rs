@@ -11,8 +11,8 @@ use crate::twin;
 /// The library without its fast path.
 fn full_path_only() -> String {
     let (fast, full) = ("return not ctx.old_rec and not ctx.has_allowances", "return false");
-    assert_eq!(dripd::store::library::SOURCE.matches(fast).count(), 1, "where the fast path is chosen");
-    dripd::store::library::SOURCE.replace(fast, full)
+    assert_eq!(dripd::store::library::source().matches(fast).count(), 1, "where the fast path is chosen");
+    dripd::store::library::source().replace(fast, full)
 }
 
 fn runner(cases: u32) -> TestRunner {

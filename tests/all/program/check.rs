@@ -192,7 +192,7 @@ fn tls_that_verifies_nothing_is_refused() {
 fn functions_prints_the_library_as_redis_loads_it() {
     let shell = Shell::new("");
     let (code, out, _) = shell.run(&["functions"]);
-    assert_eq!((code, out.as_str()), (0, dripd::store::library::SOURCE));
+    assert_eq!((code, out.as_str()), (0, dripd::store::library::source()));
     let server = Server::start(&[]);
     let mut redis = server.connect();
     redis::cmd("FUNCTION").arg("LOAD").arg(out).exec(&mut redis).expect("it loads");

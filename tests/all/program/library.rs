@@ -1,7 +1,7 @@
 //! The function library beside others of its kind: newer ones, older ones, and a Redis that is full.
 
 use dripd::config::{Config, Environment};
-use dripd::store::library::{CURRENT, Library, SOURCE, VERSION};
+use dripd::store::library::{CURRENT, Library, VERSION, source};
 use dripd::store::{Address, Layout, Store, StoreError};
 
 use crate::rig::{Case, Daemon, Server, eventually};
@@ -9,11 +9,11 @@ use crate::rig::{Case, Daemon, Server, eventually};
 /// The library as another version of it would be.
 pub fn as_version(version: i64, oldest_daemon: i64) -> String {
     let (line, oldest) = (format!("local VERSION = {VERSION}\n"), "local OLDEST_DAEMON = ");
-    let at = SOURCE.find(oldest).expect("it names the oldest daemon") + oldest.len();
-    let end = at + SOURCE[at..].find(|c: char| !c.is_ascii_digit()).expect("the line ends");
-    let source = format!("{}{oldest_daemon}{}", &SOURCE[..at], &SOURCE[end..]);
-    assert!(source.contains(&line), "it names its version");
-    source.replace(&line, &format!("local VERSION = {version}\n"))
+    let at = source().find(oldest).expect("it names the oldest daemon") + oldest.len();
+    let end = at + source()[at..].find(|c: char| !c.is_ascii_digit()).expect("the line ends");
+    let changed = format!("{}{oldest_daemon}{}", &source()[..at], &source()[end..]);
+    assert!(changed.contains(&line), "it names its version");
+    changed.replace(&line, &format!("local VERSION = {version}\n"))
 }
 
 fn load(server: &Server, source: &str) {
@@ -62,7 +62,7 @@ fn an_older_library_goes_on_while_memory_is_full_if_it_can_be_used() {
     let server = Server::start(&[]);
     let mut case = Case::on(&server, "[defaults]\nrate = '1000/s'\n");
     case.lpush("b", &["x"]);
-    let newer = Library { source: as_version(VERSION + 1, VERSION).leak(), version: VERSION + 1, ..CURRENT };
+    let newer = Library { source: Some(&*as_version(VERSION + 1, VERSION).leak()), version: VERSION + 1, ..CURRENT };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let toml = format!("[redis]\nurl = '{}'\nprefix = '{}'\n", server.url(), case.prefix);

@@ -24,7 +24,7 @@ fn seconds() -> u64 {
 fn every_sequence_of_events_over_small_worlds_leaves_all_as_the_reference_has_it() {
     let share = Duration::from_secs(seconds()) / WORLDS.len() as u32;
     for world in WORLDS {
-        let mut search = Search::new(world, dripd::store::library::SOURCE);
+        let mut search = Search::new(world, dripd::store::library::source());
         let found = search.run(share);
         println!("{}: {}", world.name, search.figures());
         if let Some(failure) = found {

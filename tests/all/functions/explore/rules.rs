@@ -152,7 +152,7 @@ fn every_broken_rule_is_found_with_a_shortest_sequence() {
 fn missed(rules: impl Iterator<Item = &'static Rule>) -> Vec<&'static str> {
     let mut missed = Vec::new();
     for rule in rules {
-        let source = dripd::store::library::SOURCE;
+        let source = dripd::store::library::source();
         assert_eq!(source.matches(rule.line).count(), 1, "{}: the line is there once", rule.says);
         let mut search = Search::new(WORLDS[rule.world], &source.replace(rule.line, rule.broken));
         let found = search.run(Duration::from_secs(240)); // it ends as soon as the rule is found
