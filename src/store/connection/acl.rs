@@ -94,7 +94,7 @@ const ENGINE: &[Grant] = &[
 /// The further commands where jobs come back to their buckets, and where others are told.
 const BACK: &[Grant] = &[
     both("zadd zrem zrange", "retries retry:* delayed:*"),
-    both("hset pexpire zscore", "jobs:* ids:*"),
+    both("hset hmget hlen zcard zscore zrem", "jobs:* ids:*"),
     write("xadd", "events"),
     both("incr", "wake"),
 ];
@@ -135,8 +135,8 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                     "fcall|drip_push fcall|drip_submit fcall|drip_submit_all fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
                     "queue:*",
                 ),
-                both("zadd zcard zrange zrank", "delayed:* retry:* retries wait:*"),
-                both("hset hlen hrandfield pexpire zadd zscore zcard zcount zremrangebyrank", "jobs:* ids:*"),
+                both("zadd zcard zcount zrem zrange zrank exists", "delayed:* retry:* retries wait:*"),
+                both("hset hget hmget hdel hlen hrandfield zscore zcard", "jobs:* ids:*"),
                 both("incr", "wake"),
                 both("incrby del", "delays"),
                 read("fcall_ro|drip__daemons hgetall", "daemons"),
@@ -186,8 +186,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 write("unlink", "reached retry:* delayed:* jobs:*"),
                 write("hdel", "turns"),
                 both("incrby del", "delays"),
-                both("zmscore zadd", "ids:*"),
-                both("fcall|drip_cancel hscan hset", "jobs:*"),
+                both("fcall|drip_cancel hmget hset exists", "jobs:*"),
                 write("xdel", "events"),
                 write("xgroup|create", "ready ready:*"),
                 write("sadd", "routes"),

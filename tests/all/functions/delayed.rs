@@ -102,7 +102,7 @@ fn a_purge_takes_delayed_jobs_only_where_it_is_asked_to() {
     case.submit_at(T0, "b", "q", &["ID", "q"]);
     case.submit_at(T0, "b", "d", &["ID", "d", "DELAY", "5000"]);
     assert_eq!(purge(&mut case, T0, "0", ""), [3, 0, 0, 0, 0, 1]);
-    assert_eq!((case.find_at(T0, "b", "q").0, case.find_at(T0, "b", "d").0), ("left".into(), "delayed".into()));
+    assert_eq!((case.find_at(T0, "b", "q").0, case.find_at(T0, "b", "d").0), ("unknown".into(), "delayed".into()));
     case.push_at(T0, "b", &["3"]);
     assert_eq!(purge(&mut case, T0, "0", "only"), [0, 0, 0, 0, 1, 0]);
     assert_eq!(case.waiting("b"), ["3"]);

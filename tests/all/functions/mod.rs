@@ -90,5 +90,6 @@ mod tree_slots;
 mod tree_slow;
 mod tree_steps;
 mod tree_workers;
+mod turn_errors;
 mod walk;
 mod what_if;

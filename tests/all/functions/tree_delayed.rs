@@ -163,8 +163,7 @@ impl Tree {
         }
     }
 
-    /// "1 cancelled (queued, delayed or backing off; its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was
-    /// dropped.
+    /// "1 cancelled (queued, delayed or backing off; its place frees at its turn), 2 dispatched already, 0 not known."
     pub(super) fn cancel(&mut self, n: usize, body: &str) -> i64 {
         let node = &mut self.nodes[n];
         if !node.ids.contains(body) {
@@ -176,7 +175,15 @@ impl Tree {
             job.is_cancelled = true;
             return 1;
         }
-        if node.dropped.contains(body) { 1 } else { 2 }
+        if node.dropped.contains(body) { 0 } else { 2 }
+    }
+
+    /// Whether a job was taken away without having run, or will be: its id is free.
+    pub(super) fn is_free(&self, n: usize, id: &str) -> bool {
+        let node = &self.nodes[n];
+        let waiting = node.queue.iter().flatten().chain(node.later.jobs.values());
+        let mut waiting = waiting.chain(node.later.retries.values().map(|retry| &retry.job));
+        node.dropped.contains(id) || waiting.any(|job| job.body == id && job.is_cancelled)
     }
 
     /// "`queued delayed retrying left unknown`; `eta_ms` (what was answered at the accept, less the time since)", of one that backs off the end
@@ -190,7 +197,7 @@ impl Tree {
         let retrying = retry.map(|((ends, _), retry)| ("retrying", *ends, retry.attempt as i64));
         match queued.or(delayed).or(retrying) {
             Some((state, eta, attempt)) => (state.into(), eta.saturating_sub(now).div_ceil(1_000) as i64, attempt),
-            None => (if node.ids.contains(id) { "left" } else { "unknown" }.into(), -1, 0),
+            None => (if node.ids.contains(id) && !self.is_free(n, id) { "left" } else { "unknown" }.into(), -1, 0),
         }
     }
 

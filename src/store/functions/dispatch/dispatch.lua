@@ -36,9 +36,11 @@ do
       local extra = { 'id', o.id }
       if job.kept ~= '0' then extra[3], extra[4] = 'kept', job.kept end
       envelope.add_fields(extra, o)
+      s.is_sent, s.retry = false, job
       if not send(ctx, s, r, job.body, job.attempt, 0, s.len > 0 or leave.others_wait(ctx, s, 1), cost, extra) then
         break
       end
+      s.is_sent, s.retry = false, false
       retries.remove(ctx, s, job)
       allowed = allowed - 1
     end
@@ -58,32 +60,39 @@ do
     return s.left_state ~= 'held' or ctx.dispatched > before or spent(ctx)
   end
 
+  -- take_out: remove the jobs that have left from the queue.
+  local function take_out(s, is_small)
+    local out = s.out
+    -- RPOP is a little cheaper, but replies the job once more.
+    if out == 1 and is_small then call('RPOP', s.queue) elseif out > 0 then call('LTRIM', s.queue, '0', -(out + 1)) end
+    s.len, s.out = s.len - out, 0
+  end
+
   -- from_queue: let out jobs from the right end of the queue. A job is removed from its queue only after it is in a
-  -- stream. Whatever stops or raises in between, no job is lost, and a job that may not leave is not touched. Jobs are
-  -- read one by one, because the size of the next one is not known. Replies how much of `allowed` is left.
+  -- stream, and all that have left at once (`s.out` of them; `after_error` does it where something raises). So no job
+  -- is lost or sent again, and a job that may not leave is not touched. Jobs are read one by one, because the size of
+  -- the next one is not known. Replies how much of `allowed` is left.
   local function from_queue(ctx, s, allowed)
-    local queue, name, limit, out, len, large, magic =
-      s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len, false, ctx.magic
-    while out < len do
+    local queue, name, limit, len, is_small, magic = s.queue, s.bucket, ctx.limits.max_job_bytes, s.len, true, ctx.magic
+    while s.out < len do
+      local out = s.out
       local r = admits(ctx, s, allowed)
       if not r then break end
       local job = out == 0 and read_head(ctx, name) or call('LINDEX', queue, from_right[out + 1])
       local bytes, o, before = #job, magic and envelope.read(magic, job), ctx.dispatched
       if o then
-        if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
+        if not leave.submitted(ctx, s, r, o, 'q', bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
       elseif bytes <= limit then
         if not send(ctx, s, r, job, '1', bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
       elseif not rejected.turn_away(ctx, s, job, 'too_large') then
         s.parked = true
         break
       end
-      large = bytes > 4096
-      out = out + 1
+      is_small = bytes <= 4096
+      s.out, s.is_sent = out + 1, false
       if uses_turn(ctx, s, before) then allowed = allowed - 1 end
     end
-    -- RPOP is a little cheaper, but replies the job once more.
-    if out == 1 and not large then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
-    s.len = len - out
+    take_out(s, is_small)
     s.allowance = s.len > s.p.capacity and s.len or nil
     return allowed
   end
@@ -91,9 +100,10 @@ do
   -- one_delayed: the next delayed job of a bucket leaves, or is dropped without a slot. Replies whether it is gone.
   local function one_delayed(ctx, s, text, job, more)
     local r = admits(ctx, s, 1)
-    if not r or not leave.submitted(ctx, s, r, envelope.read(sub(job, 1, envelope.MAGIC_BYTES), job), #job, more) then
-      return false
-    end
+    s.delayed = text
+    local o = r and envelope.read(sub(job, 1, envelope.MAGIC_BYTES), job)
+    if not o or not leave.submitted(ctx, s, r, o, 'd', #job, more) then return false end
+    s.is_sent, s.delayed = false, false
     delayed.remove(ctx, s.bucket, text)
     return true
   end
@@ -144,6 +154,36 @@ do
     return s.p.ordered and retries.one_has_ended(ctx, s.bucket)
   end
 
+  -- let_out: let out what may leave in a turn. Replies how much of `allowed` is left.
+  local function let_out(ctx, s, allowed, announced)
+    local rest = allowed
+    if announced then rest = from_retries(ctx, s, rest) end
+    if not s.parked and not retry_first(ctx, s) then
+      if announced and ctx.magic then
+        rest = by_turns(ctx, s, rest)
+      elseif s.len > 0 then
+        rest = from_queue(ctx, s, rest)
+      end
+    end
+    return rest
+  end
+
+  -- after_error: something raised an error while jobs left. What has left is removed from where it waited, so that it
+  -- does not leave again. A job that may not have been charged is charged an interval.
+  local function after_error(ctx, s)
+    if s.is_sent then
+      if s.retry then
+        call('ZREM', ctx.k.retry .. s.bucket, s.retry.text)
+      elseif s.delayed then
+        delayed.remove(ctx, s.bucket, s.delayed)
+      else
+        s.out = s.out + 1
+      end
+      s.due = max(s.due, ctx.now + s.p.interval_us)
+    end
+    take_out(s, false)
+  end
+
   -- turn: the turn of a bucket that is due. Replies how much of `allowed` is left, and whether the bucket is due again
   -- at once.
   -- reads, writes  its queue, retries and delayed jobs, its route, what `trim_to_capacity` and `state.enter` write
@@ -154,13 +194,13 @@ do
       if s.p.paused or s.p.refused then
         s.retry_ready = announced
       else
-        if announced then rest = from_retries(ctx, s, rest) end
-        if not s.parked and not retry_first(ctx, s) then
-          if announced and ctx.magic then
-            rest = by_turns(ctx, s, rest)
-          elseif s.len > 0 then
-            rest = from_queue(ctx, s, rest)
-          end
+        local ok
+        s.out, s.is_sent, s.retry, s.delayed = 0, false, false, false
+        ok, rest = pcall(let_out, ctx, s, rest, announced)
+        s.has_left = ctx.dispatched > dispatched_before
+        if not ok then
+          after_error(ctx, s)
+          error(rest, 0)
         end
         if announced then s.retry_ready = retries.index(ctx, s.bucket, true) end
         local counts = ctx.memory.watched and watched_in(ctx.memory, ctx.now)

@@ -83,7 +83,8 @@ do
         if chain.budget_of(name) then
           pcall(serve.park, ctx, name)
         else
-          s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
+          if s.bucket ~= name or not (s.has_left or s.is_sent) then s.due = ctx.now end -- else it was charged
+          s.bucket, s.p, s.stored_due = name, policy_of(ctx.rec, name), nil
           s.state, s.left_state = work.from or work.states[work.at], work.left_state
           bucket.park(ctx, s, work.event)
         end
@@ -222,7 +223,9 @@ do
   local function finish(ctx, first_due)
     local more
     more, first_due = drain_due(ctx, first_due)
-    if state.forget_cooled(ctx) then more = true end
+    local more_cooled, idle = state.forget_cooled(ctx)
+    if more_cooled then more = true end
+    retries.forget_idle(ctx, idle)
     if constraint_store.drop_expired(ctx) then more = true end
     local sweeps, moved = sweep.step(ctx, more)
     if sweeps or ctx.more_turns then more = true end

@@ -77,7 +77,7 @@ do
 
   -- send: a job leaves its bucket: add it to its route, take its slots, and charge it. `bytes`, `more` and `cost` are
   -- those of `charge_bucket`. `extra` is a list of further fields of its entry, or nil. Replies whether the route took
-  -- it; if not, nothing has changed.
+  -- it (`s.is_sent`); if not, nothing has changed.
   -- writes  the ready stream or the list, the slots      cost  1 to 3 calls, 2 more for each slot
   function leave.send(ctx, s, r, job, attempt, bytes, more, cost, extra)
     local name, p, due_text, added = s.bucket, s.p, digits(s.met or s.due), nil
@@ -92,6 +92,7 @@ do
       leave.not_taken(ctx, r, added.err)
       return false
     end
+    s.is_sent = true
     if p.limited or ctx.has_told and not r.forward then
       slots.take(ctx, p.route, added, path.limited(ctx, name, p))
     end
@@ -155,33 +156,34 @@ do
   -- be recorded it stays.
   --   cancelled   somebody cancelled it                 expired   its deadline has passed: it is rejected
   --   too large   it is rejected
-  local function turned_away(ctx, s, o, bytes, it)
+  local function turned_away(ctx, s, o, bytes, known)
     local name = s.bucket
-    if ids.is_cancelled(it) then
+    if known.changed == '' then
       ctx.bytes, ctx.entries = ctx.bytes + bytes, ctx.entries + 1
       context.count(ctx, 'cancelled', 1)
     else
       local reason = #o.body > ctx.limits.max_job_bytes and 'too_large' or 'expired'
       if not rejected.turn_away(ctx, s, o.body, reason) then return false end
     end
-    ids.left(ctx, name, o, it)
-    if it then ids.dropped(ctx, name, { o.id }) end
+    ids.dropped(ctx, name, o.id, known)
     return true
   end
 
-  -- submitted: the turn of a submitted job, of `bytes` as it is stored. It leaves, or it is dropped without taking a
-  -- slot. `more`: more jobs wait. Replies whether it is gone from where it waited.
+  -- submitted: the turn of a submitted job, of `bytes` as it is stored, from the queue (`state` q) or delayed (d). It
+  -- leaves, or it is dropped without taking a slot. `more`: more jobs wait. Replies whether it is gone from where it waited.
   -- reads, writes  the ready stream, the ids, what `left` writes      cost  3 calls
-  function leave.submitted(ctx, s, r, o, bytes, more)
+  function leave.submitted(ctx, s, r, o, state, bytes, more)
     local name = s.bucket
     if o.is_newer then
       note(ctx, 'newer', s.queue)
       s.parked = true
       return false
     end
-    local it = ids.of_job(ctx, name, o)
-    if ids.is_cancelled(it) or #o.body > ctx.limits.max_job_bytes or o.deadline_us and o.deadline_us < ctx.now then
-      s.parked = not turned_away(ctx, s, o, bytes, it)
+    local known = ids.at_turn(ctx, name, o.id, state, o.accepted_us)
+    o, bytes = envelope.changed_by(ctx.magic, o, known.changed), bytes + #(known.changed or '')
+    local is_late = o.deadline_us and o.deadline_us < ctx.now
+    if known.changed == '' or #o.body > ctx.limits.max_job_bytes or is_late then
+      s.parked = not turned_away(ctx, s, o, bytes, known)
       return not s.parked
     end
     local cost = o.cost > 1 and o.cost or nil
@@ -189,7 +191,7 @@ do
     local extra = { 'id', o.id }
     envelope.add_fields(extra, o)
     if not leave.send(ctx, s, r, o.body, '1', bytes, more, cost, extra) then return false end
-    ids.left(ctx, name, o, it)
+    ids.left(ctx, name, s.p, o, known)
     return true
   end
 end

@@ -19,7 +19,7 @@ do
     local allowance = ctx.has_allowances and tonumber(call('HGET', ctx.k.level, one.id) or nil) or nil
     fast_path.pause(ctx)
     bucket.decide(ctx, s, one.id, queue, bucket.length_of(ctx, queue) or 0, key, one.due, allowance)
-    s.due, s.granted, s.finish = s.due or ctx.now, true, one.rank
+    s.due, s.granted, s.finish, one.s = s.due or ctx.now, true, one.rank, s
     local announced, before = ctx.has_retries and retries.has_ended(ctx, one.id), ctx.dispatched
     dispatch.turn(ctx, s, 1, announced, 'turn')
     ctx.granted = nil
@@ -95,6 +95,7 @@ do
     local one = ctx.granted
     if one then
       local s = { bucket = one.id, p = policy_of(ctx.rec, one.id), state = ctx.granted_key, stored_due = one.due }
+      if one.s and (one.s.has_left or one.s.is_sent) then s.due = one.s.due end -- it was charged
       bucket.park(ctx, s, 'turn')
       ctx.granted = nil
     end

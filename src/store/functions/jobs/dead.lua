@@ -189,7 +189,7 @@ do
     o.deadline_us = nil
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0, options = o,
-      body = fields.job,
+      body = fields.job, has_id = true,
     }, ends)
     if err then
       context.note(ctx, 'refused', ctx.k.retry .. name, err)

@@ -141,12 +141,13 @@ do
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
-  -- finish: an entry is finished: free its slots, acknowledge and delete it.
+  -- finish: an entry is finished: acknowledge and delete it, and free its slots. The first comes first: the job is
+  -- somewhere else by now, and whatever raises it must not be in two places. (Slots that stay are freed by jobs/heal.)
   local function finish(ctx, stream, route_name, id)
-    release.entry(ctx, route_name, id)
-    adjust.done(ctx.k, route_name, { id })
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
+    release.entry(ctx, route_name, id)
+    adjust.done(ctx.k, route_name, { id })
   end
 
   -- the fields that dead_entry writes
@@ -195,9 +196,9 @@ do
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
       kept = how.keep and kept + 1 or kept, options = o, body = fields.job, is_throttled = how.first_us ~= nil,
+      has_id = fields.id ~= nil,
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
-    if ctx.magic and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
     finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if how.first_us then count(ctx, 'throttled', 1) end

@@ -1,5 +1,5 @@
--- needs: base, base.keys, context, context.memory, jobs, jobs.release, limits.constraint_store, policy.record, route,
---   state
+-- needs: base, base.keys, context, context.memory, jobs, jobs.release, limits.constraint_store, policy.record,
+--   queue.retries, route, state
 -- Reap: take back jobs from workers that fell silent, and delete entries that are finished, for workers that use a
 -- plain XACK.
 
@@ -242,7 +242,9 @@ do
       end
     end
     state.flush(ctx)
-    if state.forget_cooled(ctx) then ctx.earlier = true end -- a drain will forget the others
+    local more_cooled, idle = state.forget_cooled(ctx)
+    if more_cooled then ctx.earlier = true end -- a drain will forget the others
+    retries.forget_idle(ctx, idle)
     if constraint_store.drop_expired(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
     -- No lease that is given from now on is shorter than the shortest one.

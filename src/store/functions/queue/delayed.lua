@@ -77,11 +77,39 @@ do
     return base.first_score(ctx.k.delayed .. name)
   end
 
-  -- add: a job is delayed until `at`. The caller writes the index (retries.expect).
+  -- add: a job that was accepted at `since` is delayed until `at`. The caller writes the index (retries.expect).
   -- writes  the bucket's delayed jobs      cost  O(log n)
-  function delayed.add(ctx, name, at, job)
-    call('ZADD', ctx.k.delayed .. name, base.digits(at), base.padded(ctx.now) .. job)
+  function delayed.add(ctx, name, at, since, job)
+    call('ZADD', ctx.k.delayed .. name, base.digits(at), base.padded(since) .. job)
     note(ctx, name, 1)
+  end
+
+  -- member_of: the member of a job that was accepted at `since` and waits for `at`, or nil. Of many with the same time,
+  -- which are in the order of their accepts, a few are read.
+  -- cost   2 calls, and O(log n) where n jobs wait for the same time
+  local function member_of(ctx, name, at, since)
+    local key, at_text, stamp = ctx.k.delayed .. name, base.digits(at), base.padded(since)
+    local low = call('ZCOUNT', key, '-inf', '(' .. at_text)
+    local high = low + call('ZCOUNT', key, at_text, at_text) - 1
+    while low <= high and ctx.bytes < MIB do
+      local middle = floor((low + high) / 2)
+      local text = call('ZRANGE', key, middle, middle)[1]
+      ctx.bytes = ctx.bytes + #text
+      local found = sub(text, 1, STAMP)
+      if found == stamp then return text end
+      if found < stamp then low = middle + 1 else high = middle - 1 end
+    end
+  end
+
+  -- replace: a job that was accepted at `since` and waits for `at` waits for another time, with another envelope.
+  -- Replies whether it was found.
+  -- writes  the bucket's delayed jobs      cost  4 calls, see `member_of`
+  function delayed.replace(ctx, name, at, since, new_at, job)
+    local text = member_of(ctx, name, at, since)
+    if not text then return false end
+    call('ZREM', ctx.k.delayed .. name, text)
+    call('ZADD', ctx.k.delayed .. name, base.digits(new_at), base.padded(since) .. job)
+    return true
   end
 
   -- next_one: the first delayed job whose time has come: the member as stored, and without its stamp; or nil.

@@ -79,6 +79,12 @@ do
     return o
   end
 
+  -- changed_by: the options that count for a job at its turn: its own, or those of the envelope that has replaced it
+  -- ('': it was cancelled; nil: nothing has changed).
+  function envelope.changed_by(magic, o, text)
+    return text and text ~= '' and envelope.read(magic, text) or o
+  end
+
   -- body_of: the job as the producer gave it, and its options if it was submitted.
   function envelope.body_of(magic, text)
     local o = envelope.read(magic, text)

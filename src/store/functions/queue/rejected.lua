@@ -11,6 +11,7 @@ do
   local STREAM_BYTES = 64 * MIB -- size of the stream
   local SURELY_SMALL = 12000 -- so many entries are surely below that size
   local MEASURE_EVERY = 256 -- entries between two measurements of a longer stream
+  local LOOKS = 10 -- jobs that are read of those that a cut does not show
 
   -- add: add an entry: the first 4 KiB of a job, with its size where it is longer, or a count of jobs. Replies false
   -- where the stream does not take it.
@@ -40,29 +41,46 @@ do
     return true
   end
 
+  -- newest_accept: when the newest submitted one of the `n` oldest jobs of a queue was accepted, as far as the newest
+  -- few of them tell; or nil.
+  local function newest_accept(ctx, queue, n)
+    for i = n, max(1, n - LOOKS + 1), -1 do
+      local _, o = envelope.body_of(ctx.magic, call('LINDEX', queue, -i))
+      if o then return o.accepted_us end
+    end
+  end
+
   -- cut: remove the jobs above its allowance from a queue, in one LTRIM: the newest, or with drop-oldest the oldest.
   -- The oldest `batch` of them get an entry each, within the bytes of this call. The others get one entry with their
   -- count.
   -- The jobs are read one by one, because the size of the next one is not known.
   -- Replies false, with the queue unchanged, where they could not be recorded.
   function rejected.cut(ctx, s)
+    local wrong = ctx.magic and ids.wrong_type(ctx, s.bucket)
+    if wrong then
+      note(ctx, 'refused', ctx.k.rejected, wrong.err)
+      return false
+    end
     local queue, over, oldest_first, gone = s.queue, s.over, s.p.drop_oldest, {}
     local reason, shown, most =
       oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
     while shown < most and ctx.bytes < MIB do
       local stored = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
-      local job, o = stored, nil
+      local job, o, known = stored, nil, nil
       if ctx.magic then job, o = envelope.body_of(ctx.magic, stored) end
+      if o then
+        known = ids.at_turn(ctx, s.bucket, o.id, 'q', o.accepted_us)
+        job = envelope.changed_by(ctx.magic, o, known.changed).body
+      end
       if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
       shown, ctx.bytes = shown + 1, ctx.bytes + #stored
-      if o then gone[#gone + 1] = o end
+      if o then gone[#gone + 1] = { id = o.id, known = known } end
     end
+    local unread_till = oldest_first and shown < over and ctx.magic and newest_accept(ctx, queue, over)
     if shown < over and not rejected.add(ctx, s.bucket, reason, 'count', digits(over - shown)) then return false end
     if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
-    for _, o in ipairs(gone) do
-      local it = ids.of_job(ctx, s.bucket, o)
-      if oldest_first and it then ids.forget(ctx, s.bucket, o.id) else ids.left(ctx, s.bucket, o, it) end
-    end
+    for _, one in ipairs(gone) do ids.dropped(ctx, s.bucket, one.id, one.known) end
+    if unread_till then ids.forget_waiting(ctx, s.bucket, { q = true }, unread_till) end
     ctx.rejected = ctx.rejected + over
     count(ctx, oldest_first and 'dropped' or 'rejected', over)
     if reason == 'closed' then count(ctx, 'closed', over) end
@@ -83,9 +101,10 @@ do
   end
 
   -- turn_away: drop a job at its turn, without taking a slot, that is larger than max_job_bytes or whose deadline has
-  -- passed: `reason` is 'too_large' or 'expired'. Replies false where that cannot be recorded.
+  -- passed: `reason` is 'too_large' or 'expired'. Replies false where that cannot be recorded, else sets `s.is_sent`.
   function rejected.turn_away(ctx, s, job, reason)
     if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
+    s.is_sent = true
     ctx.rejected, ctx.bytes = ctx.rejected + 1, ctx.bytes + #job
     count(ctx, reason, 1)
     rejecting.add(ctx, s.bucket, 1)

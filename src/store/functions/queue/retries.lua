@@ -1,5 +1,5 @@
--- needs: base, base.names, context, limits.constraints, limits.slots, policy.record, queue.dead_entry, queue.delayed,
---   queue.envelope, queue.ids, queue.rejected, state, state.bucket, tree.budget
+-- needs: base, base.names, context, limits.constraints, limits.slots, policy.chain, policy.record, queue.dead_entry,
+--   queue.delayed, queue.envelope, queue.ids, queue.rejected, state, state.bucket, tree.budget
 -- Retries: failed jobs that back off, and how they are stored.
 --
 -- A stored job begins with the version of its format. A job that a newer version wrote is left alone:
@@ -94,17 +94,24 @@ do
   end
 
   -- add: a job backs off until `ends`. Replies whether that may be earlier than the daemons know, or nil and the error.
-  -- reads, writes  the bucket's retries, their index      cost  O(log n)
+  -- Where it `has_id`, it can be found and cancelled by it.
+  -- reads, writes  the bucket's retries, their index, ids      cost  O(log n)
   function retries.add(ctx, name, job, ends)
+    local has_id = ctx.magic and job.has_id
     local err = base.is_error(pcall_redis('ZSCORE', ctx.k.retries, name))
+      or has_id and ids.wrong_type(ctx, name)
       or base.is_error(pcall_redis('ZADD', ctx.k.retry .. name, digits(ends), pack(job)))
-    if err then return nil, err end
+    if err then return nil, type(err) == 'table' and err.err or err end
+    if has_id then ids.backs_off(ctx, name, job.options.id, job.entry, job.attempt, ends) end
     return retries.expect(ctx, name, ends)
   end
 
+  -- first_at: the earliest time at which a retry or delayed job of any bucket may leave, as the index has it, or `huge`.
+  function retries.first_at(ctx) return base.first_score(ctx.k.retries) end
+
   -- first_end: the earliest end of a back-off, or `huge`.
   function retries.first_end(ctx)
-    return ctx.has_retries and base.first_score(ctx.k.retries) or huge
+    return ctx.has_retries and retries.first_at(ctx) or huge
   end
 
   -- arrive: the first back-off of a bucket without work has ended, or a bucket that had no free slot resumes: it waits
@@ -191,9 +198,13 @@ do
   -- given_up: at its turn, drop a cancelled job, and bury one whose deadline has passed; neither takes a slot. Replies
   -- whether it was given up; s.parked: it cannot be buried.
   local function given_up(ctx, s, key, job)
-    local o = job.options
-    local it = ids.of_job(ctx, s.bucket, o)
-    if ids.is_cancelled(it) then
+    local known = ids.at_turn(ctx, s.bucket, job.options.id, 'r', job.entry)
+    local o = envelope.changed_by(ctx.magic, job.options, known.changed)
+    if o ~= job.options then
+      job.options, job.body, ctx.bytes = o, o.body, ctx.bytes + #known.changed
+    end
+    job.known = known
+    if known.changed == '' then
       count(ctx, 'cancelled', 1)
     elseif o.deadline_us and o.deadline_us < ctx.now then
       local more = {}
@@ -207,9 +218,8 @@ do
     else
       return false
     end
-    ids.left(ctx, s.bucket, o, it)
-    if ids.is_cancelled(it) then ids.dropped(ctx, s.bucket, { o.id }) end
     call('ZREM', key, job.text)
+    if known.changed == '' then ids.dropped(ctx, s.bucket, o.id, known) else ids.left(ctx, s.bucket, s.p, o, known) end
     return true
   end
 
@@ -245,13 +255,25 @@ do
   -- remove: a job has left.
   function retries.remove(ctx, s, job)
     call('ZREM', ctx.k.retry .. s.bucket, job.text)
-    if ctx.magic then ids.left(ctx, s.bucket, job.options, ids.of_job(ctx, s.bucket, job.options)) end
+    if job.known then ids.left(ctx, s.bucket, s.p, job.options, job.known) end
     count(ctx, 'retried', 1)
   end
 
   -- forget_all: delete all retries of a bucket. The caller reconciles the index.
   function retries.forget_all(ctx, name)
     call('UNLINK', ctx.k.retry .. name)
+  end
+
+  -- forget_idle: these nodes have become idle (`state.forget_cooled`): what is known of submitted jobs in those of them
+  -- that have no retry and no delayed job either is deleted.
+  -- writes  jobs      cost  2 calls
+  function retries.forget_idle(ctx, nodes)
+    if not nodes then return end
+    local idle, ends = {}, call('ZMSCORE', ctx.k.retries, unpack(nodes))
+    for i, name in ipairs(nodes) do
+      if not ends[i] and not chain.budget_of(name) then idle[#idle + 1] = name end
+    end
+    ids.forget_lines(ctx, idle)
   end
 
   -- index: write when the first back-off of a bucket ends, or the time of its first delayed job comes. An end that has

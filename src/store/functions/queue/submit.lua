@@ -34,6 +34,7 @@ do
 
   -- How each option is read: its value is put into `o`; replies why it cannot be, or nil.
   local OPTIONS = {
+    REPLACE = function(o) o.replaces = true end, -- the only one without a value
     ID = function(o, text)
       if not text or not envelope.is_id(text) then return 'ID needs 1 to 200 bytes of ! to ~' end
       o.id = text
@@ -67,7 +68,7 @@ do
         why = add_header(o.headers, args[i + 1], args[i + 2])
         i = i + 1
       elseif not OPTIONS[option] then
-        why = '"' .. names.as_text(args[i], 50) .. '" is none of ID, DELAY, AT, TTL, COST and HEADER'
+        why = '"' .. names.as_text(args[i], 50) .. '" is none of ID, DELAY, AT, TTL, COST, HEADER and REPLACE'
       elseif given[option] then
         why = option .. ' is given twice'
       else
@@ -75,8 +76,9 @@ do
         why = OPTIONS[option](o, args[i + 1])
       end
       if why then return nil, refuse('BADARG', why) end
-      i = i + 2
+      i = i + (option == 'REPLACE' and 1 or 2)
     end
+    if o.replaces and not o.id then return nil, refuse('BADARG', 'REPLACE needs ID: which job is to be replaced') end
     o.cost = o.cost or 1
     return o
   end
@@ -140,11 +142,10 @@ do
     }
   end
 
-  -- duplicate: this id was accepted before. Nothing changes.
-  local function duplicate(ctx, s, o)
+  -- duplicate: a job with this id waits (`it`), or has left. Nothing changes.
+  local function duplicate(ctx, s, o, it)
     context.count(ctx, 'duplicates', 1)
-    local it = ids.find(ctx, s.bucket, o.id)
-    local eta = it and not ids.is_cancelled(it) and max(0, ceil((it.eta_us - ctx.now) / 1000))
+    local eta = it and max(0, ceil((it.eta_us - ctx.now) / 1000))
     return answer(s, 'duplicate', { accepted = 1, eta = eta, id = o.id })
   end
 
@@ -182,7 +183,7 @@ do
       ctx.magic = envelope.make_magic(ctx.id, ctx.now_text)
       call('HSET', ctx.k.policy, 'mark', ctx.magic)
     end
-    o.is_given, o.id, o.accepted_us = o.id ~= nil, o.id or ctx.now_text .. '-' .. digits(ctx.calls), ctx.now
+    o.is_given, o.id = o.id ~= nil, o.id or ctx.now_text .. '-' .. digits(ctx.calls)
     o.deadline_us = o.ttl_ms and (at or ctx.now) + o.ttl_ms * 1000 or nil
     return envelope.pack(ctx.magic, o, job)
   end
@@ -193,7 +194,7 @@ do
     local due = push.reckoned(ctx, s)
     local eta, by = leaves(ctx, s, due, s.len)
     local expected = expected_ms(ctx, s, s.len, eta)
-    ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'q', ctx.now + eta * 1000)
+    ids.accept(ctx, s.bucket, o, 'q', ctx.now + eta * 1000, '-', s.len)
     push.enter(ctx, s)
     return answer(s, 'queued', { accepted = 1, eta = eta, expected = expected, id = o.id, by = by })
   end
@@ -202,22 +203,50 @@ do
   local function put_aside(ctx, s, gates, o, at, due, depth, job)
     gate.charge(gates, 1)
     local eta, by = leaves(ctx, s, max(at, due), 1)
-    delayed.add(ctx, s.bucket, at, stored(ctx, o, at, job))
+    delayed.add(ctx, s.bucket, at, o.accepted_us, stored(ctx, o, at, job))
     local earlier = retries.expect(ctx, s.bucket, at)
-    ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'd', ctx.now + eta * 1000)
+    ids.accept(ctx, s.bucket, o, 'd', ctx.now + eta * 1000, digits(at), s.len)
     context.count(ctx, 'delayed', 1)
     push.enter(ctx, s)
     if earlier and at < state.first_due(ctx) then context.wake(ctx.k) end
     return answer(s, 'delayed', { accepted = 1, depth = depth + 1, eta = eta, id = o.id, by = by })
   end
 
+  -- move_delayed: another job, as it is stored, takes the place of a delayed one, `it`, and waits until `at`. Replies
+  -- false where it is not found, because large jobs wait for the same moment.
+  local function move_delayed(ctx, s, id, it, at, due, text)
+    local name, before = s.bucket, retries.first_at(ctx)
+    if not delayed.replace(ctx, name, it.place + 0, it.since_us, at, text) then return false end
+    retries.index(ctx, name, true)
+    local eta, by = leaves(ctx, s, max(at, due), 1)
+    it.eta_us, it.place = ctx.now + eta * 1000, digits(at)
+    ids.replace(ctx, name, id, it)
+    if at < min(before, state.first_due(ctx)) then context.wake(ctx.k) end
+    return true, by
+  end
+
+  -- replace: another job takes the place of one that waits, `it`. Nothing is charged or counted anew.
+  local function replace(ctx, s, o, it, at, due, job)
+    local is_moved, by = false, nil
+    if it.state == 'd' then
+      o.accepted_us = it.since_us
+      is_moved, by = move_delayed(ctx, s, o.id, it, at or ctx.now, due, stored(ctx, o, at, job))
+    end
+    if not is_moved then ids.replace(ctx, s.bucket, o.id, it, stored(ctx, o, nil, job)) end
+    local eta = max(0, ceil((it.eta_us - ctx.now) / 1000))
+    context.count(ctx, 'replaced', 1)
+    push.enter(ctx, s)
+    return answer(s, 'replaced', { accepted = 1, eta = eta, id = o.id, by = by })
+  end
+
   -- drip_submit: put one job with options into a bucket. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
-  -- args   job [ID id] [DELAY ms | AT unix_ms] [TTL ms] [COST n] [HEADER name value] ...
+  -- args   job [ID id [REPLACE]] [DELAY ms | AT unix_ms] [TTL ms] [COST n] [HEADER name value] ...
+  --        REPLACE: where a job with this id waits, this one takes its place, and a delayed one waits for the new time
   -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1, verdict, id ('' when refused), expected_ms
   --        or -1, by }
-  --        verdict: queued, delayed, duplicate (nothing was changed), full, late, gated; by: the bucket, budget or gate
-  --        that decides
+  --        verdict: queued, delayed, replaced, duplicate (a job with this id waits, is with a worker or has left:
+  --        nothing was changed), full, late, gated; by: the bucket, budget or gate that decides
   -- errors BADBUCKET BADARG TOOLARGE WRONGTYPE OOM; nothing is changed
   -- cost   O(log n)
   function submit.submit(redis_keys, args, now_us)
@@ -239,12 +268,18 @@ do
     err = err or push.can_be_cut(ctx, s, 1) or ids.wrong_type(ctx, name) or delayed.wrong_type(ctx, name)
     if err then return err end
     o.ttl_ms = o.ttl_ms or p.ttl_us and p.ttl_us / 1000
-    if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end
-    local due = push.reckoned(ctx, s, push.begun(ctx, name, s.due, s.len))
+    local it, due = nil, push.reckoned(ctx, s, push.begun(ctx, name, s.due, s.len))
+    o.accepted_us = ctx.now
+    if o.id then
+      it, o.accepted_us = ids.waiting(ctx, s, o.id)
+      local is_taken = it or ids.is_remembered(ctx, name, p, o.id)
+      if is_taken and not (it and o.replaces) then return duplicate(ctx, s, o, it) end
+    end
     local depth = at and delayed.count(ctx, name) or s.len
     local verdict, more = refusal(ctx, s, gates, o, at, due, depth)
     -- checks end here
     rejected.trim_to_capacity(ctx, s)
+    if it then return replace(ctx, s, o, it, at, due, job) end
     if verdict then return turn_down(ctx, s, verdict, more) end
     context.count(ctx, 'pushed', 1)
     if at then return put_aside(ctx, s, gates, o, at, due, depth, job) end
@@ -311,19 +346,21 @@ do
   -- drip_cancel: cancel a waiting job: it is dropped at its turn, without taking a slot. Until then it takes up room.
   -- keys   <prefix>:queue:<bucket>
   -- args   id
-  -- reply  1 it will not leave: it is cancelled, or was dropped before; 2 it has left already; 0 it is not known
+  -- reply  1 it is cancelled and will not leave; 2 it has left already; 0 it is not known
   -- errors BADBUCKET BADARG WRONGTYPE; nothing is changed
   -- cost   O(1)
   function submit.cancel(redis_keys, args, now_us)
     local ctx, s, err = read_one(redis_keys, args, now_us)
     if err then return err end
-    local it = ids.find(ctx, s.bucket, args[1])
+    local id = args[1]
+    local it = ids.find(ctx, s.bucket, id)
+    if it and ids.is_cancelled(it) then return 1 end -- not for the first time
+    it = ids.waiting(ctx, s, id)
     if it then
-      if not ids.is_cancelled(it) then ids.cancel(ctx, s.bucket, args[1], it) end
+      ids.cancel(ctx, s.bucket, id, it)
       return 1
     end
-    local is_remembered, was_dropped = ids.is_remembered(ctx, s.bucket, s.p, args[1])
-    return is_remembered and (was_dropped and 1 or 2) or 0
+    return ids.is_remembered(ctx, s.bucket, s.p, id) and 2 or 0
   end
 
   local STATES = { q = 'queued', d = 'delayed', r = 'retrying' }
@@ -331,7 +368,7 @@ do
   -- drip_find: where a submitted job is.
   -- keys   <prefix>:queue:<bucket>
   -- args   id
-  -- reply  { queued, delayed, retrying, left (dispatched, or gone otherwise) or unknown; eta_ms: the estimate at the
+  -- reply  { queued, delayed, retrying, left (with a worker, done or dead) or unknown; eta_ms: the estimate at the
   --        accept less the time since, or until its back-off ends; -1: it waits no more; attempt: the number of the
   --        next one, 0: not known }
   -- errors BADBUCKET BADARG WRONGTYPE
@@ -339,11 +376,8 @@ do
   function submit.find(redis_keys, args, now_us)
     local ctx, s, err = read_one(redis_keys, args, now_us)
     if err then return err end
-    local it = ids.find(ctx, s.bucket, args[1])
-    if it and not ids.is_cancelled(it) then
-      return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt }
-    end
-    local is_known = it or ids.is_remembered(ctx, s.bucket, s.p, args[1])
-    return { is_known and 'left' or 'unknown', -1, 0 }
+    local it = ids.waiting(ctx, s, args[1])
+    if it then return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt } end
+    return { ids.is_remembered(ctx, s.bucket, s.p, args[1]) and 'left' or 'unknown', -1, 0 }
   end
 end

@@ -97,7 +97,7 @@ do
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.state, s.stored_due, s.stored_allowance = name, queue, p, from, due, allowance
     s.unapplied, s.in_rollout, s.retry_ready, s.parked, s.met, s.rank = false, false, false, false, false, false
-    s.granted, s.finish, s.left_state = false, false, false
+    s.granted, s.finish, s.left_state, s.has_left, s.is_sent = false, false, false, false, false
     local keeps = p.capacity
     if allowance and allowance > keeps then keeps = allowance end
     local old, constraint, max_ahead_us = p.over, false, p.interval_us

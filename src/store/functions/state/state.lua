@@ -317,8 +317,9 @@ do
     return names, dues, page[1]
   end
 
-  -- forget_cooled: drop cooling nodes whose due has passed: they are idle. Replies whether more could be dropped.
-  -- reads, writes  rest      cost  3 calls and O(REST_MOST), ten times a second; else none
+  -- forget_cooled: drop cooling nodes whose due has passed: they are idle. Replies whether more could be dropped, and
+  -- where jobs were ever submitted, which nodes were.
+  -- reads, writes  rest      cost  3 or 4 calls and O(REST_MOST), ten times a second; else none
   function state.forget_cooled(ctx)
     local m, rest = ctx.memory, ctx.k.rest
     if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
@@ -329,11 +330,15 @@ do
       if ctx.now < m.rest_us then return false end
     end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
-    if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
-    if n > REST_MOST then return true end
+    local last, gone = digits(min(n, REST_MOST) - 1), nil
+    if n > 0 then
+      gone = ctx.magic and call('ZRANGE', rest, '0', last)
+      call('ZREMRANGEBYRANK', rest, '0', last)
+    end
+    if n > REST_MOST then return true, gone end
     if n > 0 then m.forgot_us = ctx.now end
     m.rest_us = first_score(rest)
-    return false
+    return false, gone
   end
 
   local ADOPTED_MOST = 1000 -- buckets that one call moves

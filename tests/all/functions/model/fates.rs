@@ -86,7 +86,7 @@ impl Model {
             return 2;
         };
         if entry.first.is_some() {
-            self.can_be_found(&entry.bucket, &options.id, attempt, ends);
+            self.can_be_found(now, &entry.bucket, &options.id, &entry.id, (attempt, ends));
         }
         let from = format!("{} {}", entry.id, entry.route);
         let tries = (attempt, kept);
@@ -100,13 +100,15 @@ impl Model {
         1
     }
 
-    /// A job of a remembered id backs off: that can be found, and cancelled.
-    fn can_be_found(&mut self, bucket: &str, id: &str, attempt: u64, ends: u64) {
-        let Some(accepted) = self.ids.get(bucket).and_then(|ids| ids.get(id)).copied() else { return };
-        let lines = self.lines.entry(bucket.into()).or_default();
-        if lines.get(id).is_none_or(|line| line.state == 'r') {
-            lines.insert(id.into(), Line { state: 'r', accepted, eta: ends, attempt });
+    /// A job with an id backs off: it can be found, and cancelled. Where another one with that id waits by now, that one is found.
+    pub(super) fn can_be_found(&mut self, now: u64, bucket: &str, id: &str, entry: &str, (attempt, eta): (u64, u64)) {
+        if !self.has_mark || self.line(bucket, id).is_some_and(|line| !line.is_cancelled()) {
+            return;
         }
+        let accepted = self.ids.get_mut(bucket).and_then(|ids| ids.remove(id)).unwrap_or(0);
+        let since = self.next_since(now, bucket, Some(id));
+        let line = Line { state: 'r', since, eta, attempt, accepted, place: entry.into() };
+        self.lines.entry(bucket.into()).or_default().insert(id.into(), line);
     }
 
     /// "`drip:dead` keeps cost and headers."

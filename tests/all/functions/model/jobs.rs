@@ -58,9 +58,14 @@ impl Job {
 pub(super) struct Line {
     /// q, d or r: in the queue, delayed, backing off; the same in capitals: and cancelled.
     pub(super) state: char,
-    pub(super) accepted: u64,
+    /// Since when it waits there.
+    pub(super) since: u64,
     pub(super) eta: u64,
     pub(super) attempt: u64,
+    /// 0: it is not remembered.
+    pub(super) accepted: u64,
+    /// Of a delayed job its time, of one that backs off its last entry.
+    pub(super) place: String,
 }
 
 impl Line {
@@ -69,7 +74,14 @@ impl Line {
     }
 
     pub(super) fn text(&self) -> String {
-        format!("{} {} {} {}", self.state, self.accepted, self.eta, self.attempt)
+        let Self { state, since, eta, attempt, accepted, place } = self;
+        format!("{state} {since} {eta} {attempt} {accepted} {place}")
+    }
+
+    /// What tells its job from others with the same id.
+    pub(super) fn key(&self) -> String {
+        let state = self.state.to_ascii_lowercase();
+        if state == 'r' { format!("r{}", self.place) } else { format!("{state}{}", self.since) }
     }
 }
 
@@ -83,19 +95,22 @@ pub(super) struct Retry {
     pub(super) kept: u64,
     pub(super) options: Options,
     pub(super) body: String,
+    /// Its last one.
+    pub(super) entry: String,
 }
 
 impl Retry {
     /// `from` is the entry and the route that it comes from.
     pub(super) fn new(ends: u64, delay: u64, from: &str, tries: (u64, u64), options: Options, body: String) -> Self {
         let (attempt, kept) = tries;
+        let entry = from.split(' ').next().expect("the entry").to_owned();
         let Options { id, cost, deadline, headers, .. } = &options;
         let member = if *cost == 1 && deadline.is_none() && headers.is_empty() {
             format!("2 {from} {delay} {attempt} {kept} {id} {body}")
         } else {
             format!("4 - {from} {delay} {attempt} {kept} {}{body}", options.text())
         };
-        Self { ends, member, delay, attempt, kept, options, body }
+        Self { ends, member, delay, attempt, kept, options, body, entry }
     }
 
     /// One that the other side turned away: those of one slow-down leave in the order of their first dispatch, which the entry tells, or the
@@ -112,7 +127,7 @@ impl Retry {
         let (ms, n) = halves(&options.id).or_else(|| halves(entry)).expect("the id of an entry");
         let ((attempt, kept), text) = (tries, options.text());
         let member = format!("4 {ms:020}-{n:020} {entry} {route} 0 {attempt} {kept} {text}{body}");
-        Self { ends, member, delay: 0, attempt, kept, options, body }
+        Self { ends, member, delay: 0, attempt, kept, options, body, entry: entry.into() }
     }
 }
 

@@ -56,7 +56,7 @@ impl Model {
         if with_retries || with_delayed {
             self.announce(now, bucket, true);
         }
-        // What is gone does not wait any more, be it cancelled or not. "It stays remembered when its job is purged."
+        // What is gone does not wait any more, be it cancelled or not. "Frees its id at once."
         let is_gone = |state: char| match state.to_ascii_lowercase() {
             'q' => with_queue,
             'd' => with_delayed,
@@ -64,9 +64,19 @@ impl Model {
         };
         let lines = self.lines.entry(bucket.into()).or_default();
         let gone = lines.iter().filter(|(_, line)| is_gone(line.state)).map(|(id, _)| id.clone()).collect::<Vec<_>>();
-        lines.retain(|id, _| !gone.contains(id));
-        for id in gone {
-            self.drops(bucket, &id);
+        let keys: Vec<_> = gone.into_iter().map(|id| (lines.remove(&id).expect("it is there").key(), id)).collect();
+        for (key, id) in keys {
+            self.changed.remove(&(bucket.to_owned(), id, key));
+        }
+        let stays = |is_gone: bool, n: usize| !is_gone && n > 0;
+        if stays(with_queue, state.keeps) || stays(with_retries, waiting) || stays(with_delayed, aside) {
+            let till = now + 100;
+            let marks = self.gone_lines.entry(bucket.into()).or_default();
+            for (mark, _) in marks.iter_mut().zip([with_queue, with_delayed, with_retries]).filter(|(_, is)| *is) {
+                *mark = till.max(*mark);
+            }
+        } else {
+            self.gone_lines.remove(bucket);
         }
         if let Some(due) = state.due {
             // An ordered one may have waited for a retry that is gone: "a wait by order is no lateness".
@@ -87,6 +97,7 @@ impl Model {
             let (route, ends) = (self.policy(now, &gone.bucket).route, now - (most - at as u64));
             // "`dead retry` restores them, without the deadline."
             let (from, options) = (format!("{entry} {route}"), gone.options.without_deadline());
+            self.can_be_found(now, &gone.bucket, &options.id, entry, (1, ends));
             let retry = Retry::new(ends, 0, &from, (1, 0), options, gone.job);
             self.backs_off(now, &gone.bucket, retry);
         }

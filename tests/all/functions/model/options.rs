@@ -26,6 +26,7 @@ pub enum Op {
 pub struct Submit {
     bucket: usize,
     id: Option<usize>,
+    replaces: bool,
     time: Time,
     ttl: Option<u64>,
     cost: Option<u64>,
@@ -35,17 +36,17 @@ pub struct Submit {
 impl Submit {
     /// Without any option.
     pub(super) fn plain(bucket: usize) -> Self {
-        Self { bucket, id: None, time: Time::Now, ttl: None, cost: None, headers: 0 }
+        Self { bucket, id: None, replaces: false, time: Time::Now, ttl: None, cost: None, headers: 0 }
     }
 
     /// With an id alone.
     pub(super) fn of_id(bucket: usize, id: usize) -> Self {
-        Self { bucket, id: Some(id), time: Time::Now, ttl: None, cost: None, headers: 0 }
+        Self { bucket, id: Some(id), replaces: false, time: Time::Now, ttl: None, cost: None, headers: 0 }
     }
 
     /// With a short delay alone.
     pub(super) fn delayed(bucket: usize) -> Self {
-        Self { bucket, id: None, time: Time::Delay(40), ttl: None, cost: None, headers: 0 }
+        Self { bucket, id: None, replaces: false, time: Time::Delay(40), ttl: None, cost: None, headers: 0 }
     }
 }
 
@@ -67,10 +68,13 @@ pub fn op() -> impl Strategy<Value = Op> {
     ];
     let ttl = prop::option::of(prop_oneof![Just(1), Just(150), Just(900), Just(4_000), Just(60_000)]);
     let cost = prop::option::of(prop_oneof![1..5_u64, Just(9), Just(40)]);
-    let submit = (bucket.clone(), prop::option::of(0..IDS), time, ttl, cost, 0..3_usize);
+    let id = (prop::option::of(0..IDS), prop::bool::weighted(0.4));
+    let submit = (bucket.clone(), id, time, ttl, cost, 0..3_usize);
     let units = prop_oneof![-3..4_i64, Just(-50), Just(60), Just(9_000)];
     prop_oneof![
-        8 => submit.prop_map(|(bucket, id, time, ttl, cost, headers)| Op::Submit(Submit { bucket, id, time, ttl, cost, headers })),
+        8 => submit.prop_map(|(bucket, (id, replaces), time, ttl, cost, headers)| {
+            Op::Submit(Submit { bucket, id, replaces: replaces && id.is_some(), time, ttl, cost, headers })
+        }),
         2 => (bucket.clone(), 0..IDS + 3).prop_map(|(b, id)| Op::Find(b, id)),
         2 => (bucket, 0..IDS + 3).prop_map(|(b, id)| Op::Cancel(b, id)),
         2 => (0..8_usize, units.clone()).prop_map(|(n, units)| Op::Adjust(n, units)),
@@ -150,9 +154,6 @@ impl Pair {
             let is_other = self.made.iter().all(|(_, id)| *id != told.id);
             prop_assert!(is_other, "made up twice: {}", told.id);
             self.made.push((submit.bucket, told.id));
-        } else if is_new {
-            let dedup = self.model.policy(now, bucket).dedup;
-            self.keep(&format!("ids:{bucket}"), dedup)?;
         }
         Ok(())
     }
@@ -200,14 +201,17 @@ impl Pair {
         }
         let headers: Vec<(String, String)> =
             (0..submit.headers).map(|n| (format!("h-{n}"), format!("value: {n}"))).collect();
+        if submit.replaces {
+            words.push("REPLACE".into());
+        }
         for (name, value) in &headers {
             words.extend(["HEADER".to_owned(), name.clone(), value.clone()]);
         }
-        (words, Asked { id, at, ttl: submit.ttl, cost: submit.cost.unwrap_or(1), headers })
+        (words, Asked { id, replaces: submit.replaces, at, ttl: submit.ttl, cost: submit.cost.unwrap_or(1), headers })
     }
 }
 
 fn known(verdict: &str) -> &'static str {
-    let all = ["queued", "delayed", "duplicate", "full", "late", "gated"];
+    let all = ["queued", "delayed", "replaced", "duplicate", "full", "late", "gated"];
     all.into_iter().find(|one| *one == verdict).unwrap_or("none of them")
 }

@@ -26,12 +26,16 @@ pub(super) struct Model {
     pub(super) delayed: BTreeMap<String, BTreeMap<(u64, String), Job>>,
     /// The buckets in which a job of the queue leaves next, while delayed ones could.
     pub(super) turns: BTreeSet<String>,
-    /// The ids that producers gave, with the moment of the accept.
+    /// The ids that producers gave, of jobs that have left, with the moment of the accept.
     pub(super) ids: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Those of them whose jobs will not leave any more: cancelled, or gone before their turn or at it.
-    pub(super) dropped: BTreeSet<(String, String)>,
     /// What is known of submitted jobs that wait.
     pub(super) lines: BTreeMap<String, BTreeMap<String, Line>>,
+    /// By bucket, id and key of a job that waits: what has replaced it; none: it is cancelled.
+    pub(super) changed: BTreeMap<(String, String, String), Option<Job>>,
+    /// Since when jobs in the queue, delayed or backing off must wait if a purge has not taken them.
+    pub(super) gone_lines: BTreeMap<String, [u64; 3]>,
+    /// Whether anything was ever submitted.
+    pub(super) has_mark: bool,
     pub(super) paid: BTreeMap<String, Paid>,
     pub(super) slow: BTreeMap<String, Slow>,
     /// The entries of which it was told what they really cost.
@@ -117,7 +121,9 @@ impl Model {
             delayed: BTreeMap::new(),
             turns: BTreeSet::new(),
             ids: BTreeMap::new(),
-            dropped: BTreeSet::new(),
+            changed: BTreeMap::new(),
+            gone_lines: BTreeMap::new(),
+            has_mark: false,
             lines: BTreeMap::new(),
             paid: BTreeMap::new(),
             slow: BTreeMap::new(),
@@ -207,12 +213,9 @@ impl Model {
             "full"
         };
         for job in gone {
-            let is_known = self.line_of(bucket, &job).is_some();
-            self.left_line(bucket, &job);
-            if let Some(ids) = self.ids.get_mut(bucket).filter(|_| drop_oldest && is_known) {
-                ids.remove(&job.options.expect("it has a line").id); // "dropped ones are forgotten"
-            }
-            self.rejected.push((bucket.to_owned(), job.body, reason));
+            let changed = job.options.as_ref().and_then(|o| self.taken(bucket, &o.id, &format!("q{}", o.accepted), 0).0);
+            let body = changed.flatten().map_or(job.body, |job| job.body);
+            self.rejected.push((bucket.to_owned(), body, reason));
         }
     }
 

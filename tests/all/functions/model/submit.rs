@@ -11,6 +11,8 @@ use crate::rig::MS;
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) id: Option<String>,
+    /// It takes the place of a job with this id that waits.
+    pub(super) replaces: bool,
     /// When it may leave, in microseconds since the epoch.
     pub(super) at: Option<u64>,
     pub(super) ttl: Option<u64>,
@@ -28,8 +30,8 @@ pub(super) struct Told {
 }
 
 impl Model {
-    /// "Verdicts are decided in this order: duplicate, full, late, gated, else delayed or queued." `made` is the id of a job that came
-    /// without one. `None`: it is too large.
+    /// "Verdicts are decided in this order: replaced, duplicate, full, late, gated, else delayed or queued." `made` is the id of a job that
+    /// came without one. `None`: it is too large.
     pub(super) fn submit(&mut self, now: u64, bucket: &str, body: &str, asked: &Asked, made: &str) -> Option<Told> {
         let state = self.look(now, bucket);
         if body.len() > self.record.limit("max_job_bytes") {
@@ -37,15 +39,34 @@ impl Model {
         }
         let p = state.policy.clone();
         let at = asked.at.filter(|at| *at > now); // "the past is now"
-        let known = asked.id.as_ref().filter(|id| self.is_remembered(now, bucket, &p, id));
-        if let Some(id) = known {
-            // "The first one's eta or -1: nothing was changed or charged."
-            let line = self.lines.get(bucket).and_then(|lines| lines.get(id)).filter(|line| !line.is_cancelled());
-            let eta = line.map_or(-1, |line| ms_until(now, line.eta));
-            let five = [1, state.keeps as i64, p.capacity as i64, -1, eta];
-            return Some(Told { five, verdict: "duplicate", id: id.clone(), by: bucket.into() });
-        }
         let due = self.begun(now, bucket, &state);
+        // "deadline = accept + ttl (with DELAY: from its time on)"
+        let deadline = asked.ttl.map(|ms| ms * MS).or(p.ttl).map(|us| at.unwrap_or(now) + us);
+        let since = self.next_since(now, bucket, asked.id.as_deref());
+        let options = |id: &str| Options {
+            id: id.into(),
+            cost: asked.cost,
+            deadline,
+            accepted: since,
+            headers: asked.headers.clone(),
+        };
+        if let Some(id) = &asked.id {
+            let line = self.line(bucket, id).filter(|line| !line.is_cancelled()).cloned();
+            if line.is_some() && asked.replaces {
+                let job = Job { body: body.into(), options: Some(options(id)) };
+                let eta = self.replace(now, bucket, line.expect("some"), job, at, due);
+                self.settle(bucket, &state);
+                self.stand(now, bucket, state.due);
+                let five = [1, state.keeps as i64, p.capacity as i64, -1, eta];
+                return Some(Told { five, verdict: "replaced", id: id.clone(), by: bucket.into() });
+            }
+            if line.is_some() || self.is_remembered(now, bucket, &p, id) {
+                // "The first one's eta or -1: nothing was changed or charged."
+                let eta = line.map_or(-1, |line| ms_until(now, line.eta));
+                let five = [1, state.keeps as i64, p.capacity as i64, -1, eta];
+                return Some(Told { five, verdict: "duplicate", id: id.clone(), by: bucket.into() });
+            }
+        }
         let depth = at.map_or(state.keeps, |_| self.delayed.get(bucket).map_or(0, BTreeMap::len));
         let refusal = self.refusal(now, bucket, &state, asked.ttl.or(p.ttl.map(|us| us / MS)), at, depth);
         self.settle(bucket, &state);
@@ -55,14 +76,10 @@ impl Model {
             return Some(Told { five, verdict, id: String::new(), by });
         }
         let id = asked.id.clone().unwrap_or_else(|| made.to_owned());
-        // "deadline = accept + ttl (with DELAY: from its time on)"
-        let deadline = asked.ttl.map(|ms| ms * MS).or(p.ttl).map(|us| at.unwrap_or(now) + us);
-        let options =
-            Options { id: id.clone(), cost: asked.cost, deadline, accepted: now, headers: asked.headers.clone() };
-        let job = Job { body: body.into(), options: Some(options) };
+        let job = Job { body: body.into(), options: Some(options(&id)) };
         let (verdict, depth, eta) = if let Some(at) = at {
             self.pass_gate(now, bucket, &p, 1);
-            let member = format!("{now:016}{}", job.stored());
+            let member = format!("{since:016}{}", job.stored());
             self.delayed.entry(bucket.into()).or_default().insert((at, member), job);
             self.expect(now, bucket, at);
             self.stand(now, bucket, state.due);
@@ -71,14 +88,35 @@ impl Model {
             let due = self.queue_up(now, bucket, &state, vec![job]);
             ("queued", self.len(bucket), p.pace().eta_ms(due, now, self.len(bucket)))
         };
-        let state = if at.is_some() { 'd' } else { 'q' };
-        let line = Line { state, accepted: now, eta: now + eta as u64 * MS, attempt: 1 };
+        let (state, place) = at.map_or(('q', "-".into()), |at| ('d', at.to_string()));
+        let accepted = if asked.id.is_some() { since } else { 0 };
+        let line = Line { state, since, eta: now + eta as u64 * MS, attempt: 1, accepted, place };
         self.lines.entry(bucket.into()).or_default().insert(id.clone(), line);
-        if asked.id.is_some() {
-            self.remember(now, bucket, &p, &id);
-        }
+        self.has_mark = true;
         let five = [1, depth as i64, p.capacity as i64, -1, eta];
         Some(Told { five, verdict, id, by: bucket.into() })
+    }
+
+    /// Another job takes the place of one that waits: "its body, cost, headers and deadline are replaced, of a delayed one its time". Replies
+    /// when it can leave.
+    fn replace(&mut self, now: u64, bucket: &str, mut line: Line, mut job: Job, at: Option<u64>, due: u64) -> i64 {
+        let id = job.options.as_ref().expect("it has an id").id.clone();
+        if line.state != 'd' {
+            self.changed.insert((bucket.into(), id, line.key()), Some(job));
+            return ms_until(now, line.eta);
+        }
+        let (new_at, old_at) = (at.unwrap_or(now), line.place.parse::<u64>().expect("a time"));
+        job.options.as_mut().expect("it has an id").accepted = line.since;
+        let stamp = format!("{:016}", line.since);
+        let jobs = self.delayed.get_mut(bucket).expect("it waits there");
+        let key = jobs.keys().find(|(time, member)| *time == old_at && member.starts_with(&stamp)).cloned();
+        jobs.remove(&key.expect("it waits there"));
+        jobs.insert((new_at, stamp + &job.stored()), job);
+        self.announce(now, bucket, true);
+        let eta = self.policy(now, bucket).pace().eta_ms(new_at.max(due), now, 1);
+        (line.eta, line.place) = (now + eta as u64 * MS, new_at.to_string());
+        self.lines.get_mut(bucket).expect("some").insert(id, line);
+        eta
     }
 
     /// Why a job is not accepted: the verdict, after how long to try again, and who decides that. `at` is the time of a delayed one, and
@@ -112,67 +150,73 @@ impl Model {
         (gate_wait > 0).then(|| ("gated", gate_wait, "fixed-window".into()))
     }
 
-    /// Whether a job with this id was accepted so lately that another one is a duplicate: "from the accept, never extended".
+    /// What tells a job from others that had its id: the time of its accept, which is later than theirs and than any purge.
+    pub(super) fn next_since(&self, now: u64, bucket: &str, id: Option<&str>) -> u64 {
+        let Some(id) = id else { return now };
+        let gone = self.gone_lines.get(bucket).copied().unwrap_or_default();
+        let line = self.line(bucket, id).map_or(0, |line| line.since + 1);
+        now.max(gone.iter().max().expect("three") + 1).max(line)
+    }
+
+    pub(super) fn line(&self, bucket: &str, id: &str) -> Option<&Line> {
+        self.lines.get(bucket).and_then(|lines| lines.get(id))
+    }
+
+    /// Whether a job with this id that has left was accepted so lately that another one is a duplicate: "from the accept, never extended".
     fn is_remembered(&self, now: u64, bucket: &str, p: &Policy, id: &str) -> bool {
         self.ids.get(bucket).and_then(|ids| ids.get(id)).is_some_and(|accepted| accepted + p.dedup > now)
     }
 
     /// "At most capacity + dedup / interval of one bucket, the oldest forgotten first."
-    fn remember(&mut self, now: u64, bucket: &str, p: &Policy, id: &str) {
-        self.dropped.remove(&(bucket.to_owned(), id.to_owned()));
+    fn remember(&mut self, now: u64, bucket: &str, p: &Policy, id: &str, accepted: u64) {
+        if accepted + p.dedup <= now {
+            return;
+        }
         let ids = self.ids.entry(bucket.into()).or_default();
-        ids.insert(id.into(), now);
+        ids.insert(id.into(), accepted);
         let most = p.capacity + (p.dedup / p.rate.step().max(1)) as usize;
         let old = ids.values().filter(|accepted| **accepted + p.dedup <= now).count();
-        let is_dropped = |id: &str| self.dropped.contains(&(bucket.to_owned(), id.to_owned()));
-        let mut by_age: Vec<_> = ids.iter().map(|(id, accepted)| (*accepted, is_dropped(id), id.clone())).collect();
+        let mut by_age: Vec<_> = ids.iter().map(|(id, accepted)| (*accepted, id.clone())).collect();
         by_age.sort();
-        for (_, _, id) in by_age.iter().take(old.max(ids.len().saturating_sub(most))) {
+        for (_, id) in by_age.iter().take(old.max(ids.len().saturating_sub(most))) {
             ids.remove(id);
         }
     }
 
-    /// What is known of a job that has not left yet; nothing where a second one with its id was accepted since.
-    pub(super) fn line_of(&self, bucket: &str, job: &Job) -> Option<&Line> {
-        let options = job.options.as_ref()?;
-        let line = self.lines.get(bucket)?.get(&options.id)?;
-        (!"rR".contains(line.state) && line.accepted == options.accepted).then_some(line)
-    }
-
-    /// It is gone from where it waited. Its id stays remembered.
-    pub(super) fn left_line(&mut self, bucket: &str, job: &Job) {
-        if self.line_of(bucket, job).is_some() {
-            let id = &job.options.as_ref().expect("it has a line").id;
-            self.lines.get_mut(bucket).expect("some").remove(id);
+    /// A job is gone from where it waited. Replies what has changed of it since it was stored (`Some(None)`: it was cancelled), and the time by
+    /// which its id is remembered if it leaves; 0: it is not. Where it is dropped its id is free.
+    pub(super) fn taken(&mut self, bucket: &str, id: &str, key: &str, accepted: u64) -> (Option<Option<Job>>, u64) {
+        let changed = self.changed.remove(&(bucket.into(), id.into(), key.into()));
+        let Some(line) = self.line(bucket, id).cloned() else { return (changed, accepted) };
+        if line.key() != key {
+            return (changed, 0); // it is about another job
         }
+        self.lines.get_mut(bucket).expect("some").remove(id);
+        (changed, line.accepted)
     }
 
-    /// A job is gone and will not leave any more: as long as its id is remembered, that is known too.
-    pub(super) fn drops(&mut self, bucket: &str, id: &str) {
-        if self.ids.get(bucket).is_some_and(|ids| ids.contains_key(id)) {
-            self.dropped.insert((bucket.to_owned(), id.to_owned()));
-        }
+    /// A job has left.
+    pub(super) fn left(&mut self, now: u64, bucket: &str, id: &str, accepted: u64) {
+        let p = self.policy(now, bucket);
+        self.remember(now, bucket, &p, id, accepted);
     }
 
-    /// "1 cancelled (its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was dropped before.
+    /// "1 cancelled (its place frees at its turn), 2 dispatched already, 0 not known."
     pub(super) fn cancel(&mut self, now: u64, bucket: &str, id: &str) -> i64 {
         let p = self.policy(now, bucket);
         if let Some(line) = self.lines.get_mut(bucket).and_then(|lines| lines.get_mut(id)) {
-            line.state = line.state.to_ascii_uppercase();
+            if !line.is_cancelled() {
+                self.changed.insert((bucket.into(), id.into(), line.key()), None);
+                line.state = line.state.to_ascii_uppercase();
+            }
             return 1;
         }
-        let was_dropped = self.dropped.contains(&(bucket.to_owned(), id.to_owned()));
-        match self.is_remembered(now, bucket, &p, id) {
-            true if was_dropped => 1,
-            true => 2,
-            false => 0,
-        }
+        if self.is_remembered(now, bucket, &p, id) { 2 } else { 0 }
     }
 
-    /// "`left` = dispatched or gone, while the id is remembered"; "what was answered at the accept, less the time since".
+    /// "`left` = dispatched, while the id is remembered"; "what was answered at the accept, less the time since".
     pub(super) fn find(&self, now: u64, bucket: &str, id: &str) -> (String, i64, i64) {
-        let line = self.lines.get(bucket).and_then(|lines| lines.get(id));
-        if let Some(line) = line.filter(|line| !line.is_cancelled()) {
+        if let Some(line) = self.line(bucket, id).filter(|line| !line.is_cancelled()) {
             let state = match line.state {
                 'q' => "queued",
                 'd' => "delayed",
@@ -180,7 +224,7 @@ impl Model {
             };
             return (state.into(), ms_until(now, line.eta), line.attempt as i64);
         }
-        let is_known = line.is_some() || self.is_remembered(now, bucket, &self.policy(now, bucket), id);
+        let is_known = self.is_remembered(now, bucket, &self.policy(now, bucket), id);
         (if is_known { "left" } else { "unknown" }.into(), -1, 0)
     }
 

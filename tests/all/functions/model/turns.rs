@@ -299,15 +299,15 @@ impl Model {
             let Some(retries) = self.retries.get_mut(bucket) else { break };
             let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
             retries.remove(&retry);
-            let line = self.lines.get(bucket).and_then(|lines| lines.get(&retry.options.id));
-            let is_cancelled = line.is_some_and(|line| line.state == 'R');
-            if line.is_some_and(|line| "rR".contains(line.state)) {
-                self.lines.get_mut(bucket).expect("some").remove(&retry.options.id);
+            let mut retry = retry;
+            let id = retry.options.id.clone();
+            let (changed, accepted) = self.taken(bucket, &id, &format!("r{}", retry.entry), 0);
+            match changed {
+                Some(None) => continue, // it was cancelled
+                Some(Some(job)) => (retry.body, retry.options) = (job.body, job.options.expect("it was submitted")),
+                None => {}
             }
-            if is_cancelled {
-                self.drops(bucket, &retry.options.id);
-                continue;
-            }
+            self.left(now, bucket, &id, accepted);
             if retry.options.deadline.is_some_and(|deadline| deadline < now) {
                 let attempt = (retry.attempt - 1).max(1);
                 self.bury(bucket, retry.body, attempt, "expired", retry.options);
@@ -337,7 +337,7 @@ impl Model {
             };
             let Some(job) = job else { break };
             let (before, is_held) = (self.out(), *most == 1);
-            self.first_turn(now, bucket, p, due, job);
+            self.first_turn(now, bucket, p, due, job, if takes_queue { 'q' } else { 'd' });
             // A held bucket has its turn for one job, which a dropped one does not use up.
             let is_kept = is_held && self.out() == before;
             *most -= usize::from(!is_kept);
@@ -354,22 +354,29 @@ impl Model {
     }
 
     /// The turn of a job that has not left before. Cancelled, too large, or past its deadline: it is gone "without a rate slot".
-    fn first_turn(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job) {
-        let line = self.line_of(bucket, &job);
-        let (is_known, is_cancelled) = (line.is_some(), line.is_some_and(super::jobs::Line::is_cancelled));
-        self.left_line(bucket, &job);
-        let id = job.options.as_ref().filter(|_| is_known).map(|options| options.id.clone());
+    fn first_turn(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job, state: char) {
+        let mut job = job;
+        let known = job.options.clone();
+        let mut remembered = 0;
+        if let Some(Options { id, accepted, .. }) = &known {
+            let (changed, accepted) = self.taken(bucket, id, &format!("{state}{accepted}"), *accepted);
+            remembered = accepted;
+            match changed {
+                Some(None) => return, // it was cancelled
+                Some(Some(other)) => job = other,
+                None => {}
+            }
+        }
         let deadline = job.options.as_ref().and_then(|options| options.deadline);
-        if is_cancelled {
-        } else if job.body.len() > self.record.limit("max_job_bytes") {
+        if job.body.len() > self.record.limit("max_job_bytes") {
             self.rejected.push((bucket.into(), job.body, "too_large"));
         } else if deadline.is_some_and(|deadline| deadline < now) {
             self.rejected.push((bucket.into(), job.body, "expired"));
         } else {
-            return self.dispatch(now, bucket, p, due, job, (1, 0));
-        }
-        if let Some(id) = id {
-            self.drops(bucket, &id);
+            self.dispatch(now, bucket, p, due, job, (1, 0));
+            if let Some(Options { id, .. }) = known {
+                self.left(now, bucket, &id, remembered);
+            }
         }
     }
 
