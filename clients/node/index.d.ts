@@ -9,7 +9,7 @@ export interface Receipt {
 
 /** What became of a job with options. */
 export interface Submitted extends Receipt {
-  verdict: 'queued' | 'delayed' | 'duplicate' | 'full' | 'late' | 'gated';
+  verdict: 'queued' | 'delayed' | 'replaced' | 'duplicate' | 'full' | 'late' | 'gated';
   id: string; expectedMs: number; by: string;
 }
 

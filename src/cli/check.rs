@@ -116,6 +116,9 @@ fn describe(policy: &Policy, record: &Record) -> String {
     if let Some(ttl) = policy.ttl {
         text += &format!(" ttl {}", duration::show(ttl));
     }
+    if let Some(cost) = policy.cost_max {
+        text += &format!(" cost_max {cost}");
+    }
     if policy.ordered && !is_forwarded { text + " ordered" } else { text }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::model::duration::LONGEST;
 use crate::model::expectation;
 use crate::model::parent::Parent;
+use crate::model::policy::Policy;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
 use crate::model::ready_window::ReadyWindow;
@@ -197,7 +198,7 @@ pub const POLICY: &[Key] = &[
         "dedup",
         "\"10m\"",
         Allowed::Duration(Duration::from_secs(1), WEEK),
-        "For how long a submitted job with the same id as an earlier one is a duplicate, which changes nothing.",
+        "For how long after its accept the id of a submitted job stays taken once the job has left. While it waits the id is taken in any case.",
     ),
     key(
         "ttl",
@@ -205,6 +206,12 @@ pub const POLICY: &[Key] = &[
         Allowed::Words(TTL_HINT),
         "How long a submitted job, or a single one over HTTP, may wait before it is given up, where it does not say so itself. A plain push \
          tells no time, so it does not apply there.",
+    ),
+    key(
+        "cost_max",
+        "what `rate` lets out in a minute",
+        Allowed::Number(1, Policy::COST_MOST),
+        "The most that one job may cost: 1 at least, 100,000 at most. A job that costs more stops the budgets above for longer; it is refused.",
     ),
 ];
 

@@ -220,6 +220,7 @@ impl Config {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
+        warnings.extend(tree::cost_warnings(&self.record).into_iter().take(MOST_NAMED));
         let rates = tree::warnings(&self.record);
         let routes = routes::warnings(&self.record);
         warnings.extend(routes.iter().take(MOST_NAMED).cloned());

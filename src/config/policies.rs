@@ -43,6 +43,7 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
         ordered: section.read("ordered", toml::Value::as_bool, problems).unwrap_or(base.ordered),
         dedup: section.duration("dedup", problems).unwrap_or(base.dedup),
         ttl: section.read("ttl", ttl, problems).unwrap_or(base.ttl),
+        cost_max: section.number("cost_max", problems).or(base.cost_max),
         node: read_node(section, &base.node, problems),
     }
 }

@@ -32,6 +32,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("told", &["told"]),
     ("dedup", &["dedup_us"]),
     ("ttl", &["ttl_us"]),
+    ("cost_max", &["cost_max"]),
 ];
 
 /// A key with the value that it is set to.

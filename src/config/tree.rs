@@ -9,7 +9,7 @@ use crate::model::glob::{Glob, Table};
 use crate::model::node::{Budget, Node};
 use crate::model::parent::Parent;
 use crate::model::partitioning::Partitioning;
-use crate::model::policy::{Matched, Record};
+use crate::model::policy::{Matched, Policy, Record};
 use crate::model::rate::Rate;
 
 /// The most levels of a tree, including the bucket.
@@ -264,6 +264,29 @@ fn chain(at: usize, above: &[Above], depths: &[Option<usize>]) -> Vec<usize> {
         way.push(*nearest);
     }
     way
+}
+
+/// The warnings about buckets whose jobs may cost too little: a budget that counts both jobs and what they cost lets out more in a minute
+/// than one job may cost, by a limit that follows from the bucket's rate and that nobody wrote.
+pub(super) fn cost_warnings(record: &Record) -> Vec<String> {
+    let mut tree = Tree::of(&record.budgets);
+    let defaults = [("defaults".to_owned(), &record.defaults)];
+    let buckets = record.buckets.iter().enumerate();
+    let buckets = buckets.map(|(at, entry)| (format!("bucket[{}] {:?}", at + 1, entry.glob), &entry.policy));
+    let warned = defaults.into_iter().chain(buckets).filter_map(|(name, policy)| {
+        let parent = policy.node.within.as_ref().filter(|_| policy.cost_max.is_none())?;
+        let budget = &record.budgets[*tree.meant_by(parent).first()?];
+        let (rate, _) = budget.policy.rate.zip(budget.policy.node.job_rate)?;
+        let limit = policy.cost_limit();
+        (limit < Policy::COST_MOST && rate.per_second() > policy.rate.per_second()).then(|| {
+            format!(
+                "{name}: a job may cost {limit} at most, what its rate, {}, lets out in a minute; budget {:?} counts {rate} beside its \
+                 job_rate: set cost_max where jobs cost more",
+                policy.rate, budget.glob
+            )
+        })
+    });
+    warned.collect()
 }
 
 /// The warnings about rates that can never be reached, because each budget that may be above has a lower one.

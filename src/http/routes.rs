@@ -294,7 +294,7 @@ mod tests {
         let push = &document["paths"]["/v1/buckets/{bucket}/jobs"]["post"];
         let parameters = push["parameters"].as_array().expect("a list").iter();
         let headers: Vec<_> = parameters.filter(|one| one["in"] == "header").map(|one| &one["name"]).collect();
-        assert_eq!(headers, ["Drip-Id", "Drip-Delay", "Drip-Ttl", "Drip-Cost", "traceparent"]);
+        assert_eq!(headers, ["Drip-Id", "Drip-Replace", "Drip-Delay", "Drip-Ttl", "Drip-Cost", "traceparent"]);
         for status in ["200", "202"] {
             let schema = &push["responses"][status]["content"]["application/json"]["schema"]["anyOf"][1];
             assert_eq!(schema["$ref"], "#/components/schemas/SubmittedJob", "{status}");

@@ -30,7 +30,7 @@ pub(super) struct SubmittedJob {
     capacity: u64,
     /// Until the job is due, in milliseconds; -1: it has left.
     eta_ms: i64,
-    /// `queued`, `delayed` or `duplicate`.
+    /// `queued`, `delayed`, `replaced` or `duplicate`.
     verdict: String,
     /// Its id, given or made up.
     id: String,
@@ -75,6 +75,7 @@ pub(super) fn parameters() -> Vec<Parameter> {
     let cost = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(100_000));
     vec![
         header("Drip-Id", "Another push with the same id changes nothing", shapes::OwnId::schema()),
+        header("Drip-Replace", "`true`: where a job with this id waits, take its place", bool::schema()),
         header(
             "Drip-Delay",
             "How long the job waits first: milliseconds, or with a unit; at most 366d",
@@ -105,6 +106,11 @@ pub(super) fn options(headers: &HeaderMap) -> Result<Options, Problem> {
         value.transpose().map_err(|_| Problem::bad_request(format!("{name} holds bytes that are no plain text")))
     };
     let mut options = Options { id: text("drip-id")?.map(str::to_owned), ..Options::default() };
+    options.replaces = match text("drip-replace")? {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => return Err(Problem::bad_request(format!("Drip-Replace: {other:?} is neither true nor false"))),
+    };
     if let Some(delay) = text("drip-delay")? {
         options.start = Some(Start::In(time("Drip-Delay", delay)?));
     }
@@ -126,7 +132,8 @@ pub(super) fn answer(submitted: Submitted) -> Response {
     let (eta_ms, expected_ms) = (ms(submitted.eta), ms(submitted.expected));
     let Submitted { depth, capacity, verdict, id, by, .. } = submitted;
     if submitted.is_accepted {
-        let status = if verdict == "duplicate" { StatusCode::OK } else { StatusCode::ACCEPTED };
+        let is_new = verdict == "queued" || verdict == "delayed";
+        let status = if is_new { StatusCode::ACCEPTED } else { StatusCode::OK };
         let job = SubmittedJob { accepted: 1, depth, capacity, eta_ms, verdict, id, expected_ms, by };
         return (status, Json(job)).into_response();
     }

@@ -63,6 +63,8 @@ pub struct Policy {
     pub dedup: Duration,
     /// How long a submitted job may wait where it does not say so itself; none: no limit.
     pub ttl: Option<Duration>,
+    /// The most that a job may cost, 1 to 100,000; none: [`Policy::cost_limit`] follows from the rate.
+    pub cost_max: Option<u64>,
     /// The settings that a bucket has in common with a budget, its place in a tree among them.
     pub node: Node,
 }
@@ -84,12 +86,24 @@ impl Default for Policy {
             ordered: false,
             dedup: Duration::from_secs(600),
             ttl: None,
+            cost_max: None,
             node: Node::default(),
         }
     }
 }
 
 impl Policy {
+    /// The highest cost of a job, whatever is configured.
+    pub const COST_MOST: u64 = 100_000;
+
+    /// The most that a job may cost: `cost_max`, or what the rate lets out in a minute, 1 to 100,000. (The functions
+    /// compute the same: policy/prepared.)
+    pub fn cost_limit(&self) -> u64 {
+        let in_a_minute = u128::from(self.rate.count()) * 60_000_000 / self.rate.period().as_micros();
+        let most = u64::try_from(in_a_minute).unwrap_or(Self::COST_MOST).clamp(1, Self::COST_MOST);
+        self.cost_max.unwrap_or(most)
+    }
+
     /// The longest `catch_up` at a rate: one interval, and at least 1 s.
     pub fn longest_catch_up(rate: Rate) -> Duration {
         (rate.period() / rate.count()).max(Duration::from_secs(1))
@@ -97,7 +111,7 @@ impl Policy {
 }
 
 /// Fields of `[defaults]` that the record leaves out while they have the value of [`Policy::default`].
-const IF_USED: [&str; 12] = [
+const IF_USED: [&str; 13] = [
     "catch_up_set",
     "within",
     "weight",
@@ -107,6 +121,7 @@ const IF_USED: [&str; 12] = [
     "slow",
     "dedup_us",
     "ttl_us",
+    "cost_max",
     "job_count",
     "job_period_us",
     "told",
@@ -116,7 +131,7 @@ const IF_USED: [&str; 12] = [
 /// absent is the empty value of its type: `""`, 0 or `[]`.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Policy", 23)?;
+        let mut s = serializer.serialize_struct("Policy", 24)?;
         s.serialize_field("count", &self.rate.count())?;
         s.serialize_field("period_us", &micros(self.rate.period()))?;
         s.serialize_field("capacity", &self.capacity)?;
@@ -137,6 +152,7 @@ impl Serialize for Policy {
         s.serialize_field("slow", &self.node.slow)?;
         s.serialize_field("dedup_us", &micros(self.dedup))?;
         s.serialize_field("ttl_us", &self.ttl.map_or(0, micros))?;
+        s.serialize_field("cost_max", &self.cost_max.unwrap_or(0))?;
         s.serialize_field("job_count", &self.node.job_rate.map_or(0, Rate::count))?;
         s.serialize_field("job_period_us", &self.node.job_rate.map_or(0, |rate| micros(rate.period())))?;
         s.serialize_field("told", self.node.told.as_str())?;
@@ -288,12 +304,13 @@ mod tests {
         let told = Told::Spread;
         let node = Node { weight: 3, concurrency: Some(1), quotas, slow, job_rate, told, ..within("a") };
         let (dedup, ttl) = (Duration::from_secs(60), Some(Duration::from_secs(30)));
-        let all = Policy { ordered: true, is_catch_up_set: true, dedup, ttl, node, ..Policy::default() };
+        let all =
+            Policy { ordered: true, is_catch_up_set: true, dedup, ttl, cost_max: Some(700), node, ..Policy::default() };
         let said = json!({
             "within": "a", "weight": 3, "concurrency": 1, "ordered": true, "catch_up_set": true,
             "quotas": [{ "count": 1000, "period_us": 86_400_000_000_u64, "offset_us": -28_800_000_000_i64 }],
             "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": true },
-            "dedup_us": 60_000_000, "ttl_us": 30_000_000, "job_count": 500, "job_period_us": 60_000_000,
+            "dedup_us": 60_000_000, "ttl_us": 30_000_000, "cost_max": 700, "job_count": 500, "job_period_us": 60_000_000,
             "told": "spread",
         });
         let record = Record { buckets: vec![entry("x", all.clone())], ..Record::default() };
@@ -308,7 +325,7 @@ mod tests {
         let taken = json!({
             "within": "", "weight": 1, "concurrency": 0, "ordered": false, "quotas": [],
             "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": false },
-            "dedup_us": 600_000_000, "ttl_us": 0, "job_count": 0, "job_period_us": 0, "told": "stop",
+            "dedup_us": 600_000_000, "ttl_us": 0, "cost_max": 0, "job_count": 0, "job_period_us": 0, "told": "stop",
         });
         assert_eq!((&json["buckets"][0]["policy"], &json["buckets"][1]["policy"]), (&taken, &json!({})));
     }

@@ -87,7 +87,7 @@ class Receipt:
 class Submitted(Receipt):
     """What became of a job with options."""
 
-    verdict: str  # queued, delayed, duplicate, full, late or gated
+    verdict: str  # queued, delayed, replaced, duplicate, full, late or gated
     id: str
     expected_ms: int
     by: str

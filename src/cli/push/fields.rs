@@ -54,6 +54,7 @@ pub(super) enum Source {
 pub(super) struct Fields {
     pub(super) bucket: Source,
     pub(super) id: Option<Field>,
+    pub(super) replaces: bool,
     pub(super) cost: Option<Field>,
 }
 
@@ -71,6 +72,6 @@ impl Fields {
         };
         let id = self.id.as_ref().map(|field| field.id(&json)).transpose()?;
         let cost = self.cost.as_ref().map(|field| field.cost(&json)).transpose()?;
-        Ok((bucket, Options { id, cost, ..plain() }))
+        Ok((bucket, Options { id, replaces: self.replaces, cost, ..plain() }))
     }
 }

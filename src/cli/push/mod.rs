@@ -48,7 +48,7 @@ pub(super) struct Push {
     #[arg(long, value_name = ".FIELD", requires = "file")]
     bucket_from: Option<Field>,
     /// Take the id of each JSON line from this field: a line whose id was accepted before changes nothing, so the file can be pushed again
-    #[arg(long, value_name = ".FIELD", conflicts_with = "job")]
+    #[arg(long, value_name = ".FIELD", group = "which", conflicts_with = "job")]
     id_from: Option<Field>,
     /// Take the cost of each JSON line from this field: how many slots of each rate it takes, 1 to 100000
     #[arg(long, value_name = ".FIELD", conflicts_with = "job")]
@@ -98,7 +98,7 @@ impl Push {
             (bucket, _, Some(file)) => {
                 let bucket =
                     bucket.map_or_else(|| Source::Field(self.bucket_from.expect("clap asks for one")), Source::Bucket);
-                let fields = Fields { bucket, id: self.id_from, cost: self.cost_from };
+                let fields = Fields { bucket, id: self.id_from, replaces: self.asked.replaces(), cost: self.cost_from };
                 let order = Order { fields, file, rejected: self.rejected, from_line: self.from_line, wait: self.wait };
                 file::push(config, &order, &mut signals).await
             }

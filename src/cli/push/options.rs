@@ -12,9 +12,12 @@ use crate::store::submit::{Options, Start};
 /// Options of a single job.
 #[derive(Debug, Args)]
 pub(super) struct JobOptions {
-    /// Its id, 1 to 200 bytes of ! to ~: a second push with the same id changes nothing for as long as `dedup` says
-    #[arg(long, value_name = "ID", conflicts_with_all = ["file", "bucket_from"])]
+    /// Its id, 1 to 200 bytes of ! to ~: while it waits, and for as long as `dedup` says, a second push with the same id changes nothing
+    #[arg(long, value_name = "ID", group = "which", conflicts_with_all = ["file", "bucket_from"])]
     id: Option<String>,
+    /// Where a job with this id waits, take its place: other bytes, cost, headers and deadline, and a delayed one waits for the new time
+    #[arg(long, requires = "which")]
+    replace: bool,
     /// Let it wait for so long first, as in 90s
     #[arg(long, value_name = "TIME", conflicts_with_all = ["file", "bucket_from", "at"], value_parser = time)]
     delay: Option<Duration>,
@@ -51,8 +54,13 @@ fn header(text: &str) -> Result<(String, String), &'static str> {
 }
 
 impl JobOptions {
+    /// Whether a job of a file takes the place of one with its id.
+    pub(super) fn replaces(&self) -> bool {
+        self.replace
+    }
+
     pub(super) fn options(self) -> Options {
         let start = self.delay.map(Start::In).or(self.at.map(Start::At));
-        Options { id: self.id, start, ttl: self.ttl, cost: self.cost, headers: self.headers }
+        Options { id: self.id, replaces: self.replace, start, ttl: self.ttl, cost: self.cost, headers: self.headers }
     }
 }

@@ -27,6 +27,8 @@ pub enum Start {
 pub struct Options {
     /// Its id: another job with the same one is a duplicate.
     pub id: Option<String>,
+    /// Whether it takes the place of a job with this id that waits.
+    pub replaces: bool,
     /// When it may leave; at once where nothing is said.
     pub start: Option<Start>,
     /// How long it may wait.
@@ -62,6 +64,9 @@ impl Options {
         if let Some(cost) = self.cost {
             add("COST", cost.to_string());
         }
+        if self.replaces {
+            args.push("REPLACE".to_owned());
+        }
         for (name, value) in &self.headers {
             args.extend(["HEADER".to_owned(), name.clone(), value.clone()]);
         }
@@ -82,7 +87,7 @@ pub struct Submitted {
     pub retry_after: Option<Duration>,
     /// When it can leave at the earliest.
     pub eta: Option<Duration>,
-    /// `queued`, `delayed`, `duplicate`, `full`, `late` or `gated`.
+    /// `queued`, `delayed`, `replaced`, `duplicate`, `full`, `late` or `gated`.
     pub verdict: String,
     /// Its id, given or made up; empty when refused without one.
     pub id: String,

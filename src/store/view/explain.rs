@@ -189,6 +189,7 @@ pub struct Applies {
     job_period_us: Option<u64>,
     ttl_us: Option<u64>,
     dedup_us: Option<u64>,
+    cost_max: Option<u64>,
     /// 0 while it is closed.
     #[serde(default)]
     pub capacity: u64,
@@ -387,6 +388,7 @@ impl Applies {
         }
         values.extend(self.dedup_us.filter(|time| *time != DEDUP_US).map(|time| ("dedup", us(time))));
         values.extend(self.ttl_us.map(|time| ("ttl", us(time))));
+        values.extend(self.cost_max.filter(|cost| *cost > 0).map(|cost| ("cost_max", cost.to_string())));
         values.extend(self.within.clone().map(|within| ("within", within)));
         let weight = self.weight.filter(|weight| self.within.is_some() || *weight != 1);
         values.extend(weight.map(|weight| ("weight", weight.to_string())));

@@ -48,7 +48,8 @@ fn a_job_leaves_when_its_bucket_may_go_and_pays_its_cost_after() {
 
 #[test]
 fn no_cost_pays_more_than_366_days_and_a_clock_that_steps_back_brings_back_what_it_pays() {
-    let mut case = Case::with("[defaults]\nrate = '1/d'\n[[bucket]]\nmatch = 'fast'\nrate = '10/s'\n");
+    let mut case =
+        Case::with("[defaults]\ncost_max = 100000\nrate = '1/d'\n[[bucket]]\nmatch = 'fast'\nrate = '10/s'\n");
     case.settle_at(T0);
     case.submit_at(T0, "b", "x", &["COST", "100000"]);
     case.settle_at(T0);
@@ -269,4 +270,26 @@ fn no_more_is_given_back_than_a_job_was_charged() {
     case.push_at(T0 + MS, "b", &["3", "4", "5", "6"]);
     let left: i64 = (2..20).map(|n| case.drain_at(T0 + n * MS).dispatched).sum();
     assert_eq!(left, 2, "one of the two jobs still counts");
+}
+
+#[test]
+fn a_job_costs_no_more_than_its_bucket_lets_out_in_a_minute_or_its_policy_says() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow'\nrate = '2/h'\n[[bucket]]\nmatch = 'fast'\nrate = '50000/s'\n\
+         [[bucket]]\nmatch = 'set'\ncost_max = 7\n[[bucket]]\nmatch = 'llm:*'\nwithin = 'llm'\nrate = '90000/m'\n\
+         [[budget]]\nmatch = 'llm'\nrate = '20/s'\n",
+    );
+    case.settle_at(T0);
+    for (bucket, most) in [("b", 600), ("slow", 1), ("fast", 100_000), ("set", 7), ("llm:a", 90_000)] {
+        let now = T0.to_string();
+        let most_text = most.to_string();
+        assert_eq!(case.submit_at(T0, bucket, "x", &["COST", &most_text]).verdict, "queued", "{bucket}");
+        let over = (most + 1).to_string();
+        let keys = [format!("queue:{bucket}")];
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        assert_eq!(case.refusal("drip__submit", &keys, &[now.as_str(), "x", "COST", &over]), "BADARG", "{bucket}");
+    }
+    let set = r#"{"match":"slow","what":"set","set":{"cost_max":{"text":"50","policy":{"cost_max":50}}}}"#;
+    let _: (i64, Vec<String>, String) = case.fcall("drip__set", &["policy"], &[T0.to_string().as_str(), set]);
+    assert_eq!(case.submit_at(T0, "slow", "x", &["COST", "50"]).verdict, "queued");
 }

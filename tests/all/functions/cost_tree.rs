@@ -90,7 +90,7 @@ fn each_as_one(jobs: &[Left]) -> Vec<Left> {
 #[test]
 fn every_node_keeps_its_exact_bound_in_units_and_in_jobs_however_late_the_drains_are() {
     let toml = "[limits]\nmax_ready = 1000000\n[[budget]]\nmatch = 'top'\nrate = '70/s'\njob_rate = '13/s'\ncatch_up = '20ms'\n\
-                [[budget]]\nmatch = 'mid'\nrate = '53/s'\nwithin = 'top'\ncatch_up = '20ms'\n[defaults]\nrate = '30/s'\njob_rate = '7/s'\n\
+                [[budget]]\nmatch = 'mid'\nrate = '53/s'\nwithin = 'top'\ncatch_up = '20ms'\n[defaults]\ncost_max = 100000\nrate = '30/s'\njob_rate = '7/s'\n\
                 capacity = 1000\ncatch_up = '20ms'\nwithin = 'mid'\n[[bucket]]\nmatch = 'c'\nwithin = 'top'\n";
     let mut case = Case::with(toml);
     case.settle_at(T0);
@@ -113,7 +113,7 @@ fn every_node_keeps_its_exact_bound_in_units_and_in_jobs_however_late_the_drains
 #[test]
 fn a_node_inside_a_budget_makes_up_for_what_its_jobs_and_those_of_its_parent_take_and_no_more() {
     let toml = "[limits]\nmax_ready = 1000000\n[[budget]]\nmatch = 'top'\nrate = '70/s'\n[[budget]]\nmatch = 'mid'\nrate = '53/s'\n\
-                within = 'top'\n[defaults]\nrate = '30/s'\ncapacity = 1000\nwithin = 'mid'\n";
+                within = 'top'\n[defaults]\ncost_max = 100000\nrate = '30/s'\ncapacity = 1000\nwithin = 'mid'\n";
     let mut case = Case::with(toml);
     case.settle_at(T0);
     let mut dice = Dice(11);
@@ -135,7 +135,7 @@ fn a_node_inside_a_budget_makes_up_for_what_its_jobs_and_those_of_its_parent_tak
 #[test]
 fn tokens_and_requests_are_paced_side_by_side() {
     let toml = "[[budget]]\nmatch = 'model'\nrate = '90000/m'\njob_rate = '500/m'\ncatch_up = '0s'\n\
-                [defaults]\nrate = '90000/m'\ncatch_up = '0s'\nwithin = 'model'\n";
+                [defaults]\ncost_max = 100000\nrate = '90000/m'\ncatch_up = '0s'\nwithin = 'model'\n";
     let mut case = Case::with(toml);
     case.settle_at(T0);
     let costs = [10, 10, 10, 900, 10, 180, 181, 1, 4_000, 1, 1];
@@ -153,7 +153,7 @@ fn tokens_and_requests_are_paced_side_by_side() {
 #[test]
 fn a_job_that_is_larger_than_any_interval_leaves_at_once_and_is_paid_for_after() {
     let toml = "[[budget]]\nmatch = 'top'\nrate = '1000/s'\ncatch_up = '0s'\n[[budget]]\nmatch = 'mid'\nrate = '100/s'\nwithin = 'top'\n\
-                catch_up = '0s'\n[defaults]\nrate = '10/s'\ncatch_up = '0s'\nwithin = 'mid'\n[[bucket]]\nmatch = 'aside'\nwithin = 'top'\n";
+                catch_up = '0s'\n[defaults]\ncost_max = 100000\nrate = '10/s'\ncatch_up = '0s'\nwithin = 'mid'\n[[bucket]]\nmatch = 'aside'\nwithin = 'top'\n";
     let mut case = Case::with(toml);
     case.settle_at(T0);
     submit_all(&mut case, &[("a", 5_000)]);
@@ -175,7 +175,7 @@ fn nothing_overtakes_a_job_for_which_a_quota_above_has_too_little_left() {
         "[[budget]]\nmatch = 'mid'\nrate = '1000/s'\nwithin = 'up'\n[[bucket]]\nmatch = 'dear'\nrate = '10/s'\nwithin = 'mid'\n",
     ] {
         let mut case = Case::with(&format!(
-            "[[budget]]\nmatch = 'up'\nrate = '100/s'\nquota = '100/d'\n{mid}[defaults]\nrate = '1/s'\nwithin = 'up'\n"
+            "[[budget]]\nmatch = 'up'\nrate = '100/s'\nquota = '100/d'\n{mid}[defaults]\ncost_max = 100000\nrate = '1/s'\nwithin = 'up'\n"
         ));
         case.settle_at(T0);
         submit_all(&mut case, &[("dear", 60)]);
@@ -201,7 +201,7 @@ fn nothing_overtakes_a_job_for_which_a_quota_above_has_too_little_left() {
 #[test]
 fn a_dear_job_pays_as_one_where_from_then_on_only_jobs_are_counted() {
     let mut case = Case::with(
-        "[[budget]]\nmatch = 'acme'\njob_rate = '500/m'\ncatch_up = '0s'\n[defaults]\nrate = '1000000/s'\nwithin = 'acme'\n",
+        "[[budget]]\nmatch = 'acme'\njob_rate = '500/m'\ncatch_up = '0s'\n[defaults]\ncost_max = 100000\nrate = '1000000/s'\nwithin = 'acme'\n",
     );
     case.settle_at(T0);
     set_at(&mut case, T0, "{acme}", "rate", r#"{"count":1000,"period_us":1000000}"#);
@@ -215,7 +215,7 @@ fn a_dear_job_pays_as_one_where_from_then_on_only_jobs_are_counted() {
 
 #[test]
 fn a_job_that_pays_for_a_year_pays_for_as_long_as_its_cost_takes_at_a_new_rate() {
-    let mut case = Case::with("[defaults]\nrate = '1/h'\n");
+    let mut case = Case::with("[defaults]\ncost_max = 100000\nrate = '1/h'\n");
     case.settle_at(T0);
     submit_all(&mut case, &[("a", 100_000), ("a", 1)]);
     assert_eq!(case.settle_at(T0).dispatched, 1);
@@ -235,7 +235,7 @@ fn most_lost(load: u64) -> f64 {
     let own = 5_000 * load / 1_000;
     let toml = format!(
         "[limits]\nmax_ready = 1000000\n[[budget]]\nmatch = 'up'\nrate = '5000/s'\n\
-         [defaults]\nrate = '{own}/s'\ncapacity = 100000\nwithin = 'up'\n"
+         [defaults]\ncost_max = 100000\nrate = '{own}/s'\ncapacity = 100000\nwithin = 'up'\n"
     );
     let mut case = Case::with(&toml);
     case.settle_at(T0);
@@ -283,7 +283,7 @@ fn held(case: &mut Case) -> String {
 
 const TREE: &str = "[[budget]]\nmatch = 'top'\nrate = '1000/s'\njob_rate = '10/s'\nquota = '100000/d'\ncatch_up = '0s'\n\
                     [[budget]]\nmatch = 'mid'\nrate = '500/s'\nwithin = 'top'\ncatch_up = '0s'\n\
-                    [defaults]\nrate = '250/s'\ncatch_up = '0s'\nwithin = 'mid'\n";
+                    [defaults]\ncost_max = 100000\nrate = '250/s'\ncatch_up = '0s'\nwithin = 'mid'\n";
 
 fn adjust(case: &mut Case, now: u64, entry: &str, units: &str) -> i64 {
     case.fcall("drip__adjust", &["ready"], &[now.to_string().as_str(), entry, units])

@@ -271,8 +271,10 @@ fn a_failed_job_is_found_and_cancelled_while_it_backs_off_also_when_its_id_is_fo
     }
     let entries = case.take("ready", 3);
     for (entry, options) in entries.iter().zip([&[][..], &["KEEP", "RETRY_IN", "5000"], &[]]) {
-        let args: Vec<String> =
-            [(T0 + 2 * S).to_string(), entry.id.clone()].into_iter().chain(options.iter().map(|o| (*o).to_owned())).collect();
+        let args: Vec<String> = [(T0 + 2 * S).to_string(), entry.id.clone()]
+            .into_iter()
+            .chain(options.iter().map(|o| (*o).to_owned()))
+            .collect();
         assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
     }
     for id in &ids {
@@ -321,7 +323,10 @@ fn a_job_takes_the_place_of_one_that_waits_and_nothing_is_counted_anew() {
     let expected = [("a", ""), ("b3", "3"), ("sooner", ""), ("retry", "retry")];
     assert_eq!(left, expected.map(|(job, header)| (job.to_owned(), header.to_owned())));
     let rejected = case.stream("rejected");
-    assert_eq!((rejected.len(), rejected[0].text("job"), rejected[0].text("reason")), (1, "c2".into(), "expired".into()));
+    assert_eq!(
+        (rejected.len(), rejected[0].text("job"), rejected[0].text("reason")),
+        (1, "c2".into(), "expired".into())
+    );
     assert_eq!(replace(&mut case, "a", "a2", &[]).verdict, "duplicate", "it has left");
     let stats = case.key("stats");
     assert_eq!(case.cmd::<String>(&["HGET", &stats, "replaced"]), "5");

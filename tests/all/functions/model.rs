@@ -42,27 +42,27 @@ const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
 /// The policies that a sequence changes between, in the words of `config.toml`. By the last two the route `mail` forwards into a list, at one end of it and at the other.
 const CONFIGS: [&str; 8] = [
-    "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
-    "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
+    "[defaults]\ncost_max = 100000\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
+    "[defaults]\ncost_max = 100000\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
      slow = { initial = '300ms', max = '2s', cap = '5s' }\ndedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\nslow = { adaptive = true }\n\
      [[bucket]]\nmatch = 'mail'\nroute = 'mail'\noverflow = 'drop-oldest'\ncapacity = 3\nconcurrency = 2\n\
      admit = { limiter = 'fixed-window', limit = 4, period = '3s' }\n[limits]\nmax_ready = 4\nready_window = '300ms'\n",
-    "[defaults]\nrate = '1000/s'\ncapacity = 6\nlease = '1s'\ncatch_up = '50ms'\njob_rate = '3/s'\nttl = '2s'\n\
+    "[defaults]\ncost_max = 100000\nrate = '1000/s'\ncapacity = 6\nlease = '1s'\ncatch_up = '50ms'\njob_rate = '3/s'\nttl = '2s'\n\
      [[bucket]]\nmatch = '*l*'\nrate = '1/s'\ncapacity = 1\ndedup = '1s'\n[limits]\nmax_ready = 3\nmax_job_bytes = 3\n",
-    "[defaults]\nrate = '333/s'\ncapacity = 8\noverflow = 'drop-oldest'\nroute = 'mail'\nlease = '3s'\nslow = { max = '20s', adaptive = true }\n[limits]\nmax_ready = 5\nready_window = '40ms'\n\
+    "[defaults]\ncost_max = 100000\nrate = '333/s'\ncapacity = 8\noverflow = 'drop-oldest'\nroute = 'mail'\nlease = '3s'\nslow = { max = '20s', adaptive = true }\n[limits]\nmax_ready = 5\nready_window = '40ms'\n\
      [[bucket]]\nmatch = '*l*'\nconcurrency = 3\n",
-    "[defaults]\nrate = '30/s'\njob_rate = '8/s'\ncapacity = 5\nlease = '4s'\ndedup = '20s'\n\
+    "[defaults]\ncost_max = 100000\nrate = '30/s'\njob_rate = '8/s'\ncapacity = 5\nlease = '4s'\ndedup = '20s'\n\
      admit = { limiter = 'fixed-window', limit = 6, period = '2s' }\nslow = { initial = '10ms', adaptive = true }\n\
      [[bucket]]\nmatch = 's*'\nttl = '30s'\njob_rate = '11/10s'\nadmit = []\n",
-    "[defaults]\nrate = '20/s'\ncapacity = 6\nlease = '2s'\nattempts = 4\nbackoff = { initial = '400ms', max = '3s' }\nconcurrency = 1\nordered = true\n\
+    "[defaults]\ncost_max = 100000\nrate = '20/s'\ncapacity = 6\nlease = '2s'\nattempts = 4\nbackoff = { initial = '400ms', max = '3s' }\nconcurrency = 1\nordered = true\n\
      slow = { initial = '200ms', max = '1s' }\n[[bucket]]\nmatch = 's*'\nrate = '1/3s'\njob_rate = '1/2s'\nattempts = 2\n\
      [[bucket]]\nmatch = 'mail'\nroute = 'mail'\nordered = false\n[limits]\nmax_ready = 2\nready_window = '2s'\n",
     "[[route]]\nname = 'mail'\nto = 'K0'\nregister = { set = 'K1', member = 'them' }\nnotify = 'K2'\n\
-     [defaults]\nrate = '25/s'\ncapacity = 5\nroute = 'mail'\njob_rate = '9/s'\nttl = '6s'\ndedup = '4s'\nlease = '2s'\nconcurrency = 1\nordered = true\n\
+     [defaults]\ncost_max = 100000\nrate = '25/s'\ncapacity = 5\nroute = 'mail'\njob_rate = '9/s'\nttl = '6s'\ndedup = '4s'\nlease = '2s'\nconcurrency = 1\nordered = true\n\
      slow = { initial = '100ms', adaptive = true }\n[[bucket]]\nmatch = 's*'\nroute = 'default'\nrate = '3/s'\n\
      [[bucket]]\nmatch = 'mail'\noverflow = 'drop-oldest'\nrate = '400/s'\njob_rate = 'none'\n[limits]\nmax_ready = 3\n",
     "[[route]]\nname = 'mail'\nto = 'K0'\nready_window = 'off'\nend = 'right'\nregister = { set = 'K1', member = 'them' }\nnotify = 'K2'\n\
-     [defaults]\nrate = '15/s'\ncapacity = 4\nlease = '3s'\n[[bucket]]\nmatch = '*l*'\nroute = 'mail'\nrate = '40/s'\n[limits]\nmax_ready = 2\nready_window = '700ms'\n",
+     [defaults]\ncost_max = 100000\nrate = '15/s'\ncapacity = 4\nlease = '3s'\n[[bucket]]\nmatch = '*l*'\nroute = 'mail'\nrate = '40/s'\n[limits]\nmax_ready = 2\nready_window = '700ms'\n",
 ];
 
 #[derive(Debug, Clone)]

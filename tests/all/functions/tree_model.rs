@@ -179,7 +179,7 @@ pub(super) fn toml(tree: &Tree) -> String {
         text
     };
     format!(
-        "[defaults]\ncapacity = {}\ndedup = '7d'\nattempts = {}\nbackoff = {{ initial = '{}ms', max = '{}ms' }}\n{}",
+        "[defaults]\ncost_max = 1000\ncapacity = {}\ndedup = '7d'\nattempts = {}\nbackoff = {{ initial = '{}ms', max = '{}ms' }}\n{}",
         tree.capacity,
         TRIES.attempts,
         TRIES.backoff.0 / MS,

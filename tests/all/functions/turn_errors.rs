@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::rig::{Case, S, T0};
 
 /// A bucket alone, one with a quota and slots, and two below budgets, in which jobs of every kind wait.
-const TOML: &str = "[defaults]\nrate = '1/s'\ncapacity = 50\nbackoff = { initial = '1s', max = '1s' }\n\
+const TOML: &str = "[defaults]\ncost_max = 10\nrate = '1/s'\ncapacity = 50\nbackoff = { initial = '1s', max = '1s' }\n\
     [[bucket]]\nmatch = 'quota'\nquota = '1000/h'\nconcurrency = 40\n\
     [[bucket]]\nmatch = 'below:*'\nwithin = 'budget'\n\
     [[bucket]]\nmatch = 'slow'\nrate = '1/m'\n\
@@ -15,8 +15,28 @@ const BUCKETS: [&str; 5] = ["alone", "quota", "below:a", "below:b", "slow"];
 
 /// Every key of which a turn reads or writes something. `{}` stands for a bucket.
 const KEYS: &[&str] = &[
-    "jobs:{}", "ids:{}", "slots", "inflight", "slow", "windows", "told", "paid", "over", "level", "waiting", "budgets", "wait:budget",
-    "turns", "delays", "rejected", "rest", "full", "stats", "retries", "delayed:{}", "retry:{}",
+    "jobs:{}",
+    "ids:{}",
+    "slots",
+    "inflight",
+    "slow",
+    "windows",
+    "told",
+    "paid",
+    "over",
+    "level",
+    "waiting",
+    "budgets",
+    "wait:budget",
+    "turns",
+    "delays",
+    "rejected",
+    "rest",
+    "full",
+    "stats",
+    "retries",
+    "delayed:{}",
+    "retry:{}",
 ];
 
 fn fill(case: &mut Case) -> Vec<String> {

@@ -7,6 +7,10 @@ do
   -- How long the ids of jobs are remembered where `dedup` is not configured.
   local DEDUP_US = 600000000
 
+  -- The most that a job may cost where `cost_max` is not configured: what the rate lets out in a minute, and never more
+  -- than this.
+  local COST_MOST, MINUTE_US = 100000, 60000000
+
   -- How long slow-downs last where `slow` is not configured.
   local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
 
@@ -42,6 +46,8 @@ do
     p.slow = p.slow or SLOW
     p.dedup_us = p.dedup_us or DEDUP_US
     if p.ttl_us == 0 then p.ttl_us = nil end
+    if p.cost_max == 0 then p.cost_max = nil end
+    p.cost_limit = p.cost_max or min(COST_MOST, max(1, p.count and floor(MINUTE_US * p.count / p.period_us) or 1))
     -- `job_rate` is a second rate, or takes the place of the rate: then the cost of a job does not matter.
     p.job = nil
     if (p.job_count or 0) > 0 and not p.count then

@@ -20,7 +20,7 @@ do
     rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true,
     catch_up = true,
     admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true,
-    dedup = true, ttl = true, job_rate = true, told = true,
+    dedup = true, ttl = true, cost_max = true, job_rate = true, told = true,
     pause = true, close = true,
   }
 
@@ -35,6 +35,7 @@ do
     attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
     catch_up_us = { 0, 366 * DAY_US }, concurrency = { 0, 100000 }, weight = { 1, 1000 },
     dedup_us = { 1, 366 * DAY_US }, ttl_us = { 0, 366 * DAY_US },
+    cost_max = { 0, 100000 },
     job_count = { 0, 50000000 }, job_period_us = { 0, 366 * DAY_US },
   }
   local function is_table(value) return type(value) == 'table' end

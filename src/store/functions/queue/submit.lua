@@ -258,6 +258,10 @@ do
     if err then return err end
     local p, name, limit = s.p, s.bucket, ctx.limits.max_job_bytes
     if p.refused then return refuse('BADBUCKET', name .. ' has no budget to leave through: ' .. p.refused) end
+    if o.cost > p.cost_limit then
+      return refuse('BADARG', 'COST ' .. o.cost .. ' is more than a job of ' .. name .. ' may cost: cost_max is '
+        .. digits(p.cost_limit))
+    end
     if #job > limit then
       return refuse('TOOLARGE', 'the job has ' .. #job .. ' bytes, limits.max_job_bytes is ' .. limit)
     end

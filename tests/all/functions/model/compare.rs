@@ -148,7 +148,9 @@ impl Pair {
             // It expires by the clock of the server: here that is another one.
             let key = self.case.key(&format!("ids:{bucket}"));
             let _: i64 = self.case.cmd(&["PERSIST", &key]);
-            let mut found: BTreeMap<String, String> = stored.get(&format!("jobs:{bucket}"));
+            let found: BTreeMap<String, Vec<u8>> = stored.get(&format!("jobs:{bucket}"));
+            let text = |(id, line): (String, Vec<u8>)| (id, String::from_utf8_lossy(&line).into_owned());
+            let mut found: BTreeMap<String, String> = found.into_iter().map(text).collect();
             let gone = found.remove(" gone").unwrap_or("0 0 0".into());
             let gone: Vec<u64> = gone.split(' ').map(|mark| mark.parse().expect("a time")).collect();
             let is_gone = |line: &str| {
@@ -156,7 +158,8 @@ impl Pair {
                 let mark = gone["qdr".find(&state.to_lowercase()).expect("a state")];
                 rest.split(' ').next().expect("since").parse::<u64>().expect("a time") <= mark
             };
-            let (changed, lines): (BTreeMap<_, _>, BTreeMap<_, _>) = found.into_iter().partition(|(id, _)| id.contains(' '));
+            let (changed, lines): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                found.into_iter().partition(|(id, _)| id.contains(' '));
             let lines: BTreeMap<String, String> = lines.into_iter().filter(|(_, line)| !is_gone(line)).collect();
             let expect = self.model.lines.get(bucket).into_iter().flatten();
             let expect = expect.map(|(id, line)| (id.clone(), line.text())).collect();

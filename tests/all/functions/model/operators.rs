@@ -69,7 +69,8 @@ impl Model {
             self.changed.remove(&(bucket.to_owned(), id, key));
         }
         let stays = |is_gone: bool, n: usize| !is_gone && n > 0;
-        if stays(with_queue, state.keeps) || stays(with_retries, waiting) || stays(with_delayed, aside) {
+        if !self.has_mark {
+        } else if stays(with_queue, state.keeps) || stays(with_retries, waiting) || stays(with_delayed, aside) {
             let till = now + 100;
             let marks = self.gone_lines.entry(bucket.into()).or_default();
             for (mark, _) in marks.iter_mut().zip([with_queue, with_delayed, with_retries]).filter(|(_, is)| *is) {

@@ -213,7 +213,8 @@ impl Model {
             "full"
         };
         for job in gone {
-            let changed = job.options.as_ref().and_then(|o| self.taken(bucket, &o.id, &format!("q{}", o.accepted), 0).0);
+            let changed =
+                job.options.as_ref().and_then(|o| self.taken(bucket, &o.id, &format!("q{}", o.accepted), 0).0);
             let body = changed.flatten().map_or(job.body, |job| job.body);
             self.rejected.push((bucket.to_owned(), body, reason));
         }
