@@ -37,6 +37,7 @@ mod limiters_model;
 mod met;
 mod model;
 mod moving;
+mod parked;
 mod policies;
 mod promoted;
 mod provider;
