@@ -21,6 +21,7 @@ mod explain_due;
 mod explain_options;
 mod explain_tree;
 mod explore;
+mod failovers;
 mod fast_path;
 mod flow;
 mod foretold;
