@@ -64,6 +64,7 @@ mod settings_world;
 mod shares;
 mod sizes;
 mod slots;
+mod slots_added;
 mod slots_limits;
 mod slots_order;
 mod slots_random;
