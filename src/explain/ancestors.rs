@@ -37,8 +37,15 @@ pub(super) fn paused(level: &Level, local_time: &LocalTime) -> Option<Reason> {
     Some(Reason::about(level, Binding::Paused, words))
 }
 
-/// The reason why nothing leaves a node all of whose slots are taken.
+/// The reason why nothing leaves a node all of whose slots are taken, or whose jobs in flight are not counted yet.
 pub(super) fn full(level: &Level) -> Option<Reason> {
+    if let (true, Some(Slots { of, .. })) = (level.counting, level.slots) {
+        let words = format!(
+            "nothing leaves for a moment: {} has a new concurrency of {of}, and its jobs in flight are counted first",
+            called(level)
+        );
+        return Some(Reason::about(level, Binding::Slot, words));
+    }
     let Slots { taken, of } = level.slots.filter(|slots| slots.taken >= slots.of)?;
     let jobs = counted(taken, "job", "jobs");
     let words = format!(

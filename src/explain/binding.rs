@@ -26,6 +26,8 @@ pub enum Binding {
     Told,
     /// As many have left as may in a window of the calendar.
     Quota,
+    /// Its last turn failed, and it is tried again.
+    Parked,
     /// The rate.
     Rate,
     /// Its budgets cannot be found.

@@ -8,7 +8,7 @@ use super::provenance::Origin;
 use super::{File, ancestors, plain};
 use crate::model::counted::counted;
 use crate::model::duration::say;
-use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
+use crate::store::explain::{Facts, Level, Parked, Place, Worker, Wrong};
 use crate::store::routes::say_pace;
 
 /// The most workers with leases that a sentence names.
@@ -96,7 +96,7 @@ impl<'a> Question<'a> {
             let above = || ancestors::waiting_for(&facts.levels, self.local_time);
             let stopped = ancestors::stopped(self.above(), self.local_time);
             let first = stopped.or_else(|| ancestors::full(level)).or_else(|| self.ordered());
-            found.extend(first.or_else(|| self.own_time()).or_else(above));
+            found.extend(first.or_else(|| self.parked()).or_else(|| self.own_time()).or_else(above));
         }
         if self.has_work() && (facts.place == Place::Held || facts.route.holds()) {
             found.push(Reason::new(Binding::Held, self.held(found.is_empty())));
@@ -130,6 +130,26 @@ impl<'a> Question<'a> {
             None => "; a job that comes now leaves at once".to_owned(),
         };
         format!("nothing waits: {name} is empty{then}")
+    }
+
+    /// The last turn of the bucket failed: why, and when it is tried again.
+    fn parked(&self) -> Option<Reason> {
+        let parked = self.facts.parked.as_ref()?;
+        let Parked { kind, subject, detail } = parked;
+        let (key, detail) = (plain(subject), plain(detail));
+        let because = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+        let failed = match kind.as_str() {
+            "refused" => format!("the stream {key} does not take an entry{because}"),
+            "wrong-type" => format!("the key {key} holds something else than it must{because}"),
+            "newer" => format!("a newer version of dripd wrote what is in {key}"),
+            _ => format!("a key of it may hold something else than it must, see {key}{because}"),
+        };
+        let name = self.name();
+        let words = format!(
+            "{name} is tried again in {}: its last turn failed, {failed}",
+            us(self.bucket().due_us.unwrap_or(0))
+        );
+        Some(Reason::new(Binding::Parked, words))
     }
 
     /// The reason that lies in the bucket's own time: delayed jobs, failed jobs that back off, or its due. `None` where
@@ -219,7 +239,7 @@ impl<'a> Question<'a> {
 
     /// The back-off of a failed job that all others wait for, in a bucket that keeps the order of its jobs.
     fn ordered(&self) -> Option<Reason> {
-        let is_free = self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
+        let is_free = !self.bucket().counting && self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
         let next = us(self.facts.retries.next_in_us.unwrap_or(0));
         let words = || {
             format!(

@@ -227,6 +227,7 @@ fn due(bucket: &Level, local_time: &LocalTime) -> Option<String> {
         return Some(format!("now, but it is paused since {since}"));
     }
     let waits = match (bucket.place, &bucket.share) {
+        (Place::Full, _) if bucket.counting => "but its jobs in flight are counted first",
         (Place::Full, _) if bucket.slots.is_some_and(|slots| slots.taken < slots.of) => "but a failed job goes first",
         (Place::Full, _) => "but no slot is free",
         (Place::Held, _) => "but it is held for the workers of its route",

@@ -220,3 +220,103 @@ fn whatever_a_lua_file_calls_of_another_is_there() {
     }
     assert!(calls > 500, "{calls} calls");
 }
+
+/// The functions of a Lua file that are declared in its block, each with its lines of code. What they contain is part of them.
+fn functions_of(source: &str) -> Vec<(String, Vec<&str>)> {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for line in source.lines() {
+        let head = line.strip_prefix("  local function ").or(line.strip_prefix("  function "));
+        if let Some(head) = head {
+            found.push((head.split('(').next().unwrap_or_default().to_owned(), Vec::new()));
+        } else if line.starts_with("    ") && !line.trim_start().starts_with("--") {
+            if let Some((_, lines)) = found.last_mut() {
+                lines.push(line.trim());
+            }
+        }
+    }
+    found
+}
+
+/// Whether a line of Lua changes the state of a node: that of a budget, a set of states, or what is to be written there.
+fn changes_a_state(line: &str) -> bool {
+    let is_assigned = |line: &str| {
+        let at = line.match_indices('=').map(|(at, _)| at).find(|at| {
+            let (before, after) = (line[..*at].chars().last(), line[*at + 1..].chars().next());
+            after != Some('=') && !matches!(before, Some('=' | '~' | '<' | '>'))
+        });
+        at.is_some_and(|at| line[..at].split([' ', ',']).any(|word| word == "b.state"))
+    };
+    let sets =
+        ["k.schedule", "k.rest", "k.paused", "k.full", "k.refused", "rest,", "schedule,", "set.key", "key,", "old,"];
+    let writes = ["'ZADD'", "'ZREM'", "'ZREMRANGEBYRANK'"].iter().any(|command| line.contains(command));
+    let passed_on = [
+        "state.move(",
+        "state.cooling(",
+        "waiting.join(",
+        "waiting.leave(",
+        "put(ctx, set",
+        "list_of(",
+        "ctx.moves = {",
+    ];
+    let then = line.rsplit(" then ").next().unwrap_or_default();
+    is_assigned(then)
+        || passed_on.iter().any(|call| line.contains(call))
+        || writes && sets.iter().any(|set| line.contains(set))
+}
+
+/// Functions that read a state from Redis, or write or note what another one has decided.
+const PASS_ON: [&str; 9] = [
+    "decode",
+    "state.move",
+    "state.cooling",
+    "list_of",
+    "put",
+    "waiting.join",
+    "waiting.leave",
+    "write_all",
+    "budget.flush",
+];
+
+/// Sets of other things than states are written there.
+const OTHERS: [&str; 8] =
+    ["base.", "context.", "jobs.adjust", "jobs.heal", "limiter.", "limits.", "queue.", "register"];
+
+#[test]
+fn whatever_changes_a_state_asks_the_table_or_is_listed_in_the_page_of_the_engine() {
+    let page = std::fs::read_to_string("docs/engine.md").expect("the page");
+    let rows = page.lines().filter(|line| {
+        line.starts_with("| where it is changed without")
+            || line.starts_with("| the same,")
+            || line.starts_with("| where a held bucket")
+    });
+    let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+    let listed: BTreeSet<String> = rows
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+        .filter(|name| !name.ends_with(".lua"))
+        .map(last)
+        .collect();
+    assert!(listed.len() >= 13, "{listed:?}");
+    let (mut unchecked, mut checked) = (BTreeSet::new(), BTreeSet::new());
+    for (file, source) in sources() {
+        if file.starts_with("view.") {
+            continue; // it only reads
+        }
+        for (name, lines) in functions_of(&source) {
+            let of_states = |line: &&str| {
+                let is_other = OTHERS.iter().any(|other| file.starts_with(other));
+                changes_a_state(line) && !(is_other && line.contains("'Z"))
+            };
+            if !lines.iter().any(of_states) || PASS_ON.contains(&name.as_str()) {
+                continue;
+            }
+            let asks = lines.iter().any(|line| line.contains("transitions.check("));
+            if asks {
+                checked.insert(last(&name))
+            } else {
+                unchecked.insert(last(&name))
+            };
+        }
+    }
+    assert_eq!(checked, ["enter", "move"].map(str::to_owned).into());
+    assert_eq!(unchecked, listed, "those that do not ask, and those that the page lists");
+}

@@ -86,6 +86,13 @@ pub fn mirror(source: String) -> Mirror {
     Mirror(())
 }
 
+/// The name of a server, which is part of what it writes.
+fn run_id(redis: &mut Connection) -> Vec<u8> {
+    let info: String = redis::cmd("INFO").arg("server").query(redis).expect("INFO");
+    let line = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    line.expect("its name").trim().as_bytes().to_vec()
+}
+
 /// How many functions were called twice so far.
 pub fn calls() -> u64 {
     TWIN.with_borrow(|twin| twin.as_ref().map_or(0, |twin| twin.calls))
@@ -145,6 +152,7 @@ impl Twin {
             // The reply may have ids in it that are learnt from the streams.
             "FCALL" => {
                 self.calls += 1;
+                self.magics.insert(run_id(redis), run_id(&mut self.redis));
                 self.compare(redis, prefix, &shown());
             }
             "XADD" => {

@@ -78,7 +78,7 @@ const LEARNS: Grant = read("hget", RECORDS);
 const ENGINE: &[Grant] = &[
     read("exists type", "*"),
     both("llen lindex ltrim", "queue:*"),
-    both("hget hmget hset hdel", "policy settings budgets waiting slow windows told paid level reached"),
+    both("hget hmget hset hdel", "policy settings budgets waiting slow windows told paid level reached uncounted"),
     Grant {
         may: "zadd zrem zrange zscore zmscore zlexcount",
         read: "inflight retries",

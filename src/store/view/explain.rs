@@ -54,6 +54,8 @@ pub struct Facts {
     /// Keys of it that hold something else than they should.
     #[serde(default)]
     pub wrong: Vec<Wrong>,
+    /// Its last turn failed, and it is tried again at its due.
+    pub parked: Option<Parked>,
     /// How many daemons are alive.
     pub daemons: u64,
     /// Whether a record is stored.
@@ -63,6 +65,17 @@ pub struct Facts {
     /// Where the record comes from; `None`: nobody knows.
     #[serde(skip)]
     pub source: Option<Source>,
+}
+
+/// The turn of a bucket that failed: what was noted then.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Parked {
+    /// The kind of the note.
+    pub kind: String,
+    /// The key that it is about.
+    pub subject: String,
+    /// What the server said; may be empty.
+    pub detail: String,
 }
 
 /// Where a bucket waits.
@@ -122,6 +135,9 @@ pub struct Level {
     pub within: Option<String>,
     /// Its jobs in flight, where they are limited.
     pub slots: Option<Slots>,
+    /// Its limit of jobs in flight is new, and those are counted before anything leaves.
+    #[serde(default)]
+    pub counting: bool,
     /// Its wait for a share.
     pub share: Option<Share>,
     /// Of a budget: how many wait for a share of it.

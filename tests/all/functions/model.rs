@@ -6,6 +6,7 @@
 //! number of bounded calls of the functions do in the end.
 
 mod compare;
+mod counted;
 mod fates;
 mod jobs;
 mod lists;
@@ -188,6 +189,7 @@ impl Pair {
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         self.now += 1; // so that no two jobs are accepted at the same moment
         let now = self.now;
+        self.sees_what_is_out();
         match op {
             Op::Plain(b, n) => {
                 let jobs = self.jobs(*n);
@@ -276,6 +278,7 @@ impl Pair {
             Op::StepBack(ms) => {
                 self.workers(&workers::Op::Take(1_000))?; // the age of what no worker has read counts from when somebody looks
                 self.now -= ms * MS;
+                self.fail_over(); // what the other server remembers is from a later time
             }
             Op::Operate(op) => self.operate(op)?,
             Op::WithOptions(op) => self.with_options(op)?,

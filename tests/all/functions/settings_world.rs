@@ -389,7 +389,7 @@ impl World {
         let policy = self.case.key("policy");
         let mut fields: Vec<String> = self.case.cmd(&["HKEYS", &policy]);
         fields.sort();
-        ensure!(fields == ["id", "record"], "left of the policy: {fields:?}");
+        ensure!(fields == ["drainer", "id", "record"], "left of the policy: {fields:?}");
         let keys: Vec<String> = self.case.keys().iter().map(|key| self.case.key(key)).collect();
         let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
         let _: i64 = self.case.cmd(&words);

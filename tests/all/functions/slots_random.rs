@@ -8,6 +8,7 @@ use fastrand::Rng;
 use redis::Value;
 
 use super::slots::{ack, audit, change, fail, heal_all, reap, set_slots, start};
+use super::tree_faults::replicate;
 use crate::rig::{Case, Entry, MS, S, Server, load_library};
 
 const BUCKETS: [&str; 8] = ["p:a:x1", "p:a:y1", "p:a:z1", "p:b:x1", "p:b:y1", "p:b:y2", "lone", "plain"];
@@ -79,6 +80,8 @@ impl Tree {
 
 struct World {
     case: Case,
+    /// The server that takes over, and remembers what it saw when it was the primary before.
+    standby: Case,
     now: u64,
     rng: Rng,
     tree: Tree,
@@ -96,16 +99,19 @@ struct World {
 }
 
 impl World {
-    fn new(server: &Server, seed: u64) -> Self {
+    fn new(servers: &[Server; 2], seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let tree = Tree::random(&mut rng);
-        let mut flush = Case { redis: server.connect(), prefix: String::new() };
-        let _: Value = flush.cmd(&["FLUSHALL"]);
-        let mut case = Case::on(server, &tree.toml());
+        for server in servers {
+            let mut flush = Case { redis: server.connect(), prefix: String::new() };
+            let _: Value = flush.cmd(&["FLUSHALL"]);
+        }
+        let [mut case, standby] = [0, 1].map(|n| Case::on(&servers[n], &tree.toml()));
         let now = start(&mut case);
         let (set, paused, held) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self {
             case,
+            standby,
             now,
             rng,
             tree,
@@ -216,7 +222,10 @@ impl World {
     }
 
     fn heal(&mut self) {
-        self.now = heal_all(&mut self.case, self.now);
+        // After a step back of the clock the next pass that looks at everything may come later.
+        for _ in 0..2 {
+            self.now = heal_all(&mut self.case, self.now);
+        }
         reap(&mut self.case, self.now);
     }
 
@@ -339,7 +348,7 @@ impl World {
     }
 
     fn step(&mut self, n: usize) {
-        let kind = self.rng.u8(0..100);
+        let kind = self.rng.u8(0..106);
         self.story.push(format!("{n}: {kind} at {}", self.now));
         match kind {
             0..22 => {
@@ -370,8 +379,18 @@ impl World {
                 assert!(self.case.configure_at(&self.now.to_string(), &self.tree.toml()) >= 0, "it is not busy");
                 self.settle();
             }
-            _ => load_library(&mut self.case.redis),
+            99 => load_library(&mut self.case.redis),
+            _ => self.fails_over(),
         }
+    }
+
+    /// The clock steps back, or not, and the other server takes over with all that there is.
+    fn fails_over(&mut self) {
+        let steps = [0, 600, 5 * MS, 2 * S, 100 * S];
+        self.now -= steps[self.rng.usize(0..steps.len())];
+        replicate(&mut self.case, &mut self.standby);
+        std::mem::swap(&mut self.case, &mut self.standby);
+        self.now -= steps[self.rng.usize(0..steps.len())];
     }
 
     /// Everything that is left is worked off: nothing was lost, and nothing stays behind.
@@ -416,11 +435,11 @@ fn number(id: &str) -> (u64, u64) {
 #[test]
 fn no_node_ever_has_more_in_flight_than_it_may_and_nothing_gets_stuck() {
     crate::roles::as_roles();
-    let server = Server::start(&[]);
+    let servers = [Server::start(&[]), Server::start(&[])];
     let seeds = std::env::var("DRIPD_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
     let first = std::env::var("DRIPD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     for seed in first..first + seeds {
-        let mut world = World::new(&server, seed);
+        let mut world = World::new(&servers, seed);
         world.story.push(format!("seed {seed}: {:?}", world.tree));
         for n in 0..120 {
             world.step(n);

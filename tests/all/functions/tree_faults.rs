@@ -3,7 +3,8 @@
 
 use serde_json::json;
 
-use super::flow::{audit, jobs, left, run};
+use super::flow::{ack_at, audit, jobs, left, run, set_at, unset_at};
+use super::slots::heal;
 use crate::rig::{Case, MS, S, Server, T0};
 
 fn slow(case: &mut Case, now: u64, ms: Option<u64>) {
@@ -141,7 +142,7 @@ fn a_budget_of_which_the_line_is_lost_has_its_turn_where_it_is_found() {
 }
 
 /// What one server has another has now, as after a failover: nothing but its keys.
-fn replicate(from: &mut Case, to: &mut Case) {
+pub(super) fn replicate(from: &mut Case, to: &mut Case) {
     for key in to.keys() {
         let key = to.key(&key);
         let _: u64 = to.cmd(&["DEL", &key]);
@@ -174,6 +175,124 @@ fn a_server_that_was_a_replica_for_a_while_believes_nothing_of_what_it_remembers
     first.settle_at(T0 + 25 * S);
     assert_eq!(left(&mut first, "a"), [0, 15 * S, 25 * S], "ten seconds apart");
     audit(&mut first);
+}
+
+/// How long the clock steps back.
+const HOUR: u64 = 3_600 * S;
+
+/// Time passes from due to due, and a worker is done at once with whatever leaves. Replies when each job left.
+fn works(case: &mut Case, mut now: u64, until: u64) -> Vec<u64> {
+    let mut left = Vec::new();
+    while now <= until {
+        let wait = case.settle_at(now).wait_us;
+        let taken = case.take("ready", 100);
+        left.extend(taken.iter().map(|entry| entry.number("at_us")));
+        if !taken.is_empty() {
+            ack_at(case, now, &taken);
+            continue;
+        }
+        now = if wait < 0 { until + 1 } else { now + wait as u64 };
+    }
+    left
+}
+
+/// A budget that paces, one that has a slot, and both.
+const BUDGETS: [&str; 3] =
+    ["rate = '1/s'\ncatch_up = '0s'", "concurrency = 1", "rate = '1/s'\ncatch_up = '0s'\nconcurrency = 1"];
+
+#[test]
+fn a_server_whose_clock_stepped_back_before_another_took_over_believes_nothing_from_before() {
+    for (budget, meanwhile) in BUDGETS.iter().flat_map(|budget| ["a push", "a look", "nothing"].map(|it| (budget, it)))
+    {
+        let toml =
+            format!("[[budget]]\nmatch = 'p'\n{budget}\n[[bucket]]\nmatch = 'a*'\nwithin = 'p'\nrate = '1000/s'\n");
+        let servers = [Server::start(&[]), Server::start(&[])];
+        let [mut first, mut second] = [0, 1].map(|n| Case::on(&servers[n], &toml));
+        let began = T0 + 2 * HOUR;
+        first.push_at(began, "a1", &jobs(3));
+        assert_eq!(first.settle_at(began).dispatched, 1, "and two wait for the budget");
+        let back = began - HOUR;
+        match meanwhile {
+            "a push" => drop(first.push_at(back, "a2", &["x"])),
+            "a look" => drop(first.peek_at(back, "a1")),
+            _ => {}
+        }
+        replicate(&mut first, &mut second);
+        works(&mut second, back, back + 20 * S);
+        assert!(second.waiting_is_empty("a1"), "{budget}: all of it has left");
+        replicate(&mut second, &mut first);
+        let now = back + 60 * S;
+        first.push_at(now, "a1", &["y"]);
+        first.push_at(now, "a2", &["z"]);
+        let left = works(&mut first, now, now + 10 * S);
+        let apart = if budget.contains("rate") { S } else { 0 };
+        assert_eq!(left, [now, now + apart], "{budget}, {meanwhile}");
+        audit(&mut first);
+    }
+}
+
+/// Two levels of budgets, and jobs at all of them: {p} is scheduled, {c} and b1 wait for it, a1 and a2 wait for {c}.
+fn two_levels() -> (Case, u64) {
+    let mut case = Case::with(
+        "[limits]\nmax_ready = 100000\n[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[budget]]\nmatch = 'c'\nrate = '100/s'\nwithin = 'p'\n\
+         [[bucket]]\nmatch = 'a*'\nwithin = 'c'\nrate = '1000/s'\n[[bucket]]\nmatch = 'b*'\nwithin = 'p'\nrate = '1000/s'\n",
+    );
+    for bucket in ["a1", "a2", "b1"] {
+        case.push_at(T0, bucket, &["x"; 10]);
+    }
+    case.settle_at(T0);
+    (case, T0)
+}
+
+#[test]
+fn a_pass_puts_back_what_the_hashes_know_and_no_set_has() {
+    let lost: [&[&str]; 9] = [
+        &["ZREM schedule {p}"],
+        &["DEL wait:p"],
+        &["DEL wait:c"],
+        &["DEL schedule", "DEL wait:p", "DEL wait:c"],
+        &["DEL schedule", "DEL budgets"],
+        &["DEL schedule", "DEL budgets", "DEL wait:c"],
+        &["HDEL budgets {c}", "DEL wait:p"],
+        &["DEL paused"],
+        &["DEL paused", "DEL wait:p"],
+    ];
+    for (lost, is_remembered) in lost.iter().flat_map(|lost| [(lost, true), (lost, false)]) {
+        let (mut case, mut now) = two_levels();
+        let is_paused = lost[0].contains("paused");
+        if is_paused {
+            set_at(&mut case, now, "{p}", "pause", "{}");
+        }
+        for words in *lost {
+            let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            words[1] = case.key(&words[1]);
+            let _: i64 = case.cmd(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        now += if is_remembered { MS } else { 300 * MS };
+        case.wake_at(now, &["a1", "a2", "b1"]); // as a daemon does with all queues, from time to time
+        for _ in 0..3 {
+            heal(&mut case, now);
+            now += 12 * S;
+        }
+        audit(&mut case);
+        if is_paused {
+            assert_eq!(case.settle_at(now).dispatched, 0, "{lost:?}: an operator paused it");
+            unset_at(&mut case, now, "{p}", "pause");
+        }
+        run(&mut case, now, now + 5 * S);
+        let out = case.stream("ready").len();
+        assert_eq!(out, 30, "{lost:?}, remembered: {is_remembered}");
+    }
+}
+
+#[test]
+fn a_pass_over_budgets_goes_on_as_long_as_one_has_work_and_no_longer() {
+    let (mut case, now) = two_levels();
+    let reply: (i64, i64, redis::Value) = case.fcall("drip__heal", &["policy"], &[now.to_string()]);
+    assert!(reply.0 >= 0, "there is something to look at");
+    run(&mut case, now, now + 10 * S);
+    let reply: (i64, i64, redis::Value) = case.fcall("drip__heal", &["policy"], &[(now + 10 * S).to_string()]);
+    assert_eq!(reply.0, -1, "nothing waits, and nothing is in flight that holds a slot");
 }
 
 #[test]

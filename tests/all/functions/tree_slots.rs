@@ -19,7 +19,7 @@ pub(super) fn random_slots(rng: &mut Rng, has_slots: bool) -> Option<usize> {
 }
 
 impl Tree {
-    /// How many jobs of a node hold a slot of it. "Jobs that left before a limit was set are not counted."
+    /// How many jobs of a node hold a slot of it.
     fn in_flight(&self, n: usize) -> usize {
         self.held.values().filter(|nodes| nodes.contains(&n)).count()
     }
@@ -92,9 +92,27 @@ impl Tree {
         node.later.expects_first(now);
     }
 
+    /// "Jobs in flight count when a limit is added."
+    fn counts_what_is_out(&mut self, n: usize) {
+        let out: Vec<usize> = self.undone().collect();
+        for at in out {
+            let bucket = self.bucket_of(&self.left[at]);
+            if bucket == n || self.above(bucket).contains(&n) {
+                let held = self.held.entry(at).or_default();
+                if !held.contains(&n) {
+                    held.push(n);
+                }
+            }
+        }
+    }
+
     /// "Lowered: what runs, runs on; nothing new until it is below. Raised: woken at once."
     fn set_slots(&mut self, n: usize, slots: Option<usize>, now: u64) {
+        let is_added = self.nodes[n].slots.is_none() && slots.is_some();
         self.nodes[n].slots = slots;
+        if is_added {
+            self.counts_what_is_out(n);
+        }
         self.orders(n, now);
         if self.in_flight(n) > slots.unwrap_or(usize::MAX) {
             self.happens("a limit is below what is in flight");

@@ -17,6 +17,8 @@
 -- <prefix>:full             zset    node -> due, of blocked nodes: with work and no free slot (limits/slots)
 -- <prefix>:slots            hash    <route> <entry id> -> the nodes of which the entry holds a slot
 -- <prefix>:inflight         zset    node and entry, score 0: which entries hold a slot of a node
+-- <prefix>:uncounted        hash    node whose limit is new, and whose entries are not counted yet -> a mark
+--                           (limits/slots)
 -- <prefix>:wait:<budget>    zset    nodes queued for a share of a budget, in the order of their turns (state/waiting)
 -- <prefix>:wait:{<route>}   zset    buckets held for a route, in the order of their turns
 -- <prefix>:waiting          hash    node -> its due, and the budget or the {route} that it waits for
@@ -59,7 +61,8 @@ do
     delayed = 'delayed', jobs = 'jobs', ids = 'ids' }
   local WHOLE = { 'ready', 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected',
     'dead', 'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets', 'full',
-    'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted', 'told' }
+    'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted', 'told',
+    'uncounted' }
   local is_word = {}
   at_first_call[#at_first_call + 1] = function()
     for _, word in pairs(FIRST_PARTS) do is_word[word] = true end

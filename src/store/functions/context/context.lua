@@ -20,6 +20,7 @@
 --   is_simple  no settings, no rollout, and no entry has a budget, a quota or slots
 --   is_filled  all of the context is of this call
 --   has_slow, has_windows, has_told, has_paid   whether any of these constraints is stored (limits/constraints)
+--   has_uncounted   whether a limit of what is in flight is new (limits/slots)
 --   constraints, slowed, changed_constraints   the constraints of buckets that were read, which buckets are slowed
 --   down, and constraints to be written (limits/constraints)
 
@@ -90,6 +91,7 @@ do
     ctx.has_paid = stored and find(stored, 'p', 1, true) ~= nil or false
     ctx.has_told = stored and find(stored, 't', 1, true) ~= nil or false
     ctx.has_windows = stored and find(stored, 'q', 1, true) ~= nil or false
+    ctx.has_uncounted, ctx.uncounted = stored and find(stored, 'c', 1, true) ~= nil or false, false
     ctx.constraints, ctx.changed_constraints, ctx.slowed = false, false, false
   end
 
@@ -102,22 +104,26 @@ do
   function context.look(space, now_us)
     calls = calls + 1
     local ctx = contexts[space] or make(space)
-    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark', 'drainer')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
     take_old(ctx, id, head[2])
     if not m or ctx.id ~= id then m = memory.of(space, id) end
     if head[4] then look_through(ctx, m, head[4], now) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
-    -- This server may have been a replica since its last drain, and another one may have moved nodes to `rest`. Calls
-    -- that only read come to a replica too.
-    local was_drained = now <= m.drained_us + BELIEVED_US
-    if not was_drained then m.rest_us, m.over_us, m.trusted_us = 0, 0, now end
+    -- This server may have been a replica since its last drain, and another one may have moved nodes to `rest`: then
+    -- the other one has drained since, or it is a while ago. Calls that only read come to a replica too. A drain in the
+    -- future is from before the clock stepped back, and says nothing of how long ago it was.
+    local was_drained = (not head[7] or head[7] == m.drainer)
+      and m.drained_us <= now
+      and now <= m.drained_us + BELIEVED_US
+    if not was_drained then m.rest_us, m.over_us, m.era = 0, 0, m.era + 1 end
     if not was_drained or now < m.clock then memory.replaced(m) end
     memory.refresh(m, now)
     m.clock = now
     local rec = ctx.rec
     ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', rec.limits, m
+    ctx.drainer = head[7]
     ctx.magic, ctx.stored_constraints = head[6], head[5] -- false: nothing was ever submitted; no constraint is stored
     ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.old_rec or head[5]), nil
     ctx.is_filled = false
@@ -130,7 +136,8 @@ do
     ctx.is_filled, ctx.calls, ctx.now_text = true, calls, digits(ctx.now)
     -- Absent values are `false`: a field that is nil would lose its place in the table, and the next call would need a
     -- new one.
-    ctx.rooms, ctx.notes, ctx.moves, ctx.policies_before, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
+    ctx.rooms, ctx.notes, ctx.noted, ctx.moves, ctx.policies_before = {}, false, false, false, false
+    ctx.bytes, ctx.entries = 0, 0
     ctx.head_of, ctx.head = false, false
     ctx.marks, ctx.applied_of, ctx.swept_over, ctx.only_looks, ctx.resumed_at = false, false, false, false, 0
     local is_simple = ctx.is_simple
@@ -150,6 +157,30 @@ do
     return ctx
   end
 
+  -- server: the name of this server, another one after each start. Two servers may have the same time and have counted
+  -- as far.
+  -- cost   1 call, once
+  local run_id
+
+  function context.server()
+    if not run_id then
+      local reply = pcall_redis('INFO', 'server')
+      run_id = type(reply) == 'string' and match(reply, 'run_id:(%x+)') or 'unknown'
+    end
+    return run_id
+  end
+
+  -- drains: this server drains now. The field `drainer` of the policy key names the server that drained last.
+  -- writes  the policy key, where another one did      cost  1 call then
+  function context.drains(ctx)
+    local name = run_id or context.server()
+    ctx.memory.drained_us, ctx.memory.drainer = ctx.now, name
+    if ctx.id and ctx.drainer ~= name then
+      call('HSET', ctx.k.policy, 'drainer', name)
+      ctx.drainer = name
+    end
+  end
+
   -- spent: whether a call has rejected or read as much as one call may. The rest is left for the next call.
   function context.spent(ctx)
     return ctx.entries >= ctx.limits.batch or ctx.bytes >= MIB
@@ -164,8 +195,10 @@ do
   --   'no-budget'   no job may leave a bucket, because its chain cannot be resolved (detail: why)
   --   'skipped'     an entry that its group never delivered was taken back
   --   'not-searched'  a list that others push into too may not be searched (detail: why)
+  -- `ctx.noted` is the last one.
   function context.note(ctx, kind, subject, detail)
     if not ctx.notes then ctx.notes = {} end
+    ctx.noted = { kind = kind, subject = subject, detail = detail or '' }
     local noted = ctx.notes[kind]
     if noted then
       noted.count = noted.count + 1

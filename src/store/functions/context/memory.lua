@@ -11,8 +11,9 @@
 --                                                                        control/sweep
 -- settled   how a dispatch left the queues, to recognise its echo        this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease, age_leases
--- drained_us  the time of the last drain                                 dispatch/drain
--- trusted_us  another server may have written before then                context
+-- drained_us, drainer  the time of the last drain, and the name of this server then
+--                                                                        context
+-- era       a number that grows where another server may have written    context
 -- rooms     how many more jobs each route takes                          route/room
 -- rest_us   no cooling node is past its due before this time             state
 -- forgot_us when cooled nodes were last forgotten                        state
@@ -26,6 +27,8 @@
 -- delivered by route the last delivered id in the last pass of the reaper, and how often groups had been moved by then
 --                                                                        jobs/reap
 -- heal      the position of the pass over the slots                      jobs/heal
+-- recount   the position of the pass over what is in flight               control/sweep
+-- parked    why the last turn of a bucket failed                         this file: note_parked, ask_parked
 -- rejecting how many jobs of each bucket were rejected lately            queue/rejecting
 -- top       the last ranking of the buckets                              view/walk
 -- watched   what leaves the nodes that somebody looks at                 context/trace
@@ -40,6 +43,7 @@ do
   local LEASE_AGE_US = 60000000 -- leases that no pass asked for in this time are forgotten in as much time again
   local LARGE_MOST = 8 -- spaces that may remember much, half a MiB or so
   local SPACES = 256 -- spaces that are remembered, at least
+  local PARKED_MOST = 1000 -- parked buckets of which it is remembered why
 
   local by_name, before, count = {}, {}, 0 -- in two halves: used lately, and used before that
 
@@ -83,7 +87,7 @@ do
         clock = 0, counts = {}, flushed_us = 0, lates = {},
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
         aged_us = 0,
-        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {},
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, era = 0, rooms = {},
         entries = 0,
         passes = 0, delivered = {},
       }
@@ -159,6 +163,19 @@ do
   function memory.age_leases(m, now)
     if now - m.aged_us < LEASE_AGE_US and now >= m.aged_us then return end
     m.young_leases, m.old_leases, m.lease_count, m.aged_us = {}, m.young_leases, 0, now
+  end
+
+  -- note_parked: a bucket is parked until `due`, because of what was noted. ask_parked: that note, where the bucket
+  -- still has this due; else nil.
+  function memory.note_parked(m, bucket, due, noted)
+    if not m.parked or m.parked_count >= PARKED_MOST then m.parked, m.parked_count = {}, 0 end
+    if not m.parked[bucket] then m.parked_count = m.parked_count + 1 end
+    m.parked[bucket] = { due = due, noted = noted }
+  end
+
+  function memory.ask_parked(m, bucket, due)
+    local it = m.parked and m.parked[bucket]
+    return it and it.due == due and it.noted or nil
   end
 
   -- hand_over: a new record takes over what is remembered under the old one, but not the position of the sweep: it

@@ -15,12 +15,17 @@ do
 
   local changes = 0
 
+  -- new_version: a name that no other change of settings has.
+  local function new_version(ctx)
+    changes = changes + 1
+    return digits(ctx.now) .. '-' .. changes .. '-' .. context.server()
+  end
+
   -- touched: a setting was changed at `now`. `globs` is the JSON of all globs where one of them changed, else `name` is
   -- the name that changed.
   local function touched(ctx, name, globs)
     local m, view = ctx.memory, ctx.rec
-    changes = changes + 1
-    local version = digits(ctx.now) .. '-' .. changes
+    local version = new_version(ctx)
     call('HSET', ctx.k.policy, 'settings', version)
     if globs or not view.version then
       local rec = view.version and view.base or view
@@ -113,8 +118,7 @@ do
 
   -- begin_end: settings of globs have ended, and a rollout of that begins: they stay stored until it is done.
   function settings.begin_end(ctx)
-    changes = changes + 1
-    call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. digits(ctx.now) .. '-' .. changes)
+    call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. new_version(ctx))
   end
 
   -- drop_over: a bucket was reconciled after timed settings of its name had ended: remove those settings.

@@ -1,6 +1,6 @@
 -- needs: base, base.events, base.glob, base.keys, base.names, base.partition, context, context.memory,
---   context.settings, limits.constraints, policy.chain, policy.forward, policy.record, policy.setting, queue.rejected,
---   queue.retries, route, state, state.bucket, tree.budget
+--   context.settings, limits.constraints, limits.recount, policy.chain, policy.forward, policy.record,
+--   policy.setting, queue.rejected, queue.retries, route, state, state.bucket, tree.budget
 -- Changes at run time: what operators set, and timed settings that end.
 --
 -- A setting of a name is applied to its bucket within the call. A setting of a glob counts in every call from then on,
@@ -36,6 +36,7 @@ do
   -- states. Replies how many of them are done: a call that has read as much as one may stops early.
   -- reads, writes  as a look at their queues      cost  O(names)
   local function reconcile(ctx, names)
+    if not names[1] then return 0 end
     local states, dues = state.load(ctx, names)
     local allowances, s = call('HMGET', ctx.k.level, unpack(names)), {}
     constraints.expect(ctx, names)
@@ -59,9 +60,15 @@ do
   -- needs_rollout: whether a change of globs needs a rollout. Where a setting has ended and no rollout has followed,
   -- nodes that were cooling when it ended count too: their due may have passed since, but under the policy in force it
   -- may lie in the future.
-  local function needs_rollout(ctx)
+  -- So do jobs in flight, where a limit of them may come (limits/recount). `all` are the globs from now on.
+  local function needs_rollout(ctx, all)
+    if ctx.id == nil then return false end
     local at = ctx.rec.ended_us > 0 and ctx.rec.first_ended_us or ctx.now
-    return ctx.id ~= nil and (state.any(ctx.k, at) or ctx.held ~= '')
+    if state.any(ctx.k, at) or ctx.held ~= '' then return true end
+    local may_limit = (ctx.rec.base or ctx.rec).has_slots
+    for _, entry in pairs(all and all.globs or {}) do may_limit = may_limit or entry.keys.concurrency ~= nil end
+    for _, g in ipairs(ctx.rec.all_globs or {}) do may_limit = may_limit or g.entry.keys.concurrency ~= nil end
+    return may_limit and recount.is_any_out(ctx)
   end
 
   -- end_over: reconcile what timed settings that have ended left behind: a batch of names, and all globs, whose end
@@ -287,6 +294,7 @@ do
   -- set_name: store the settings of a name, and apply them. set_globs: the same for all globs.
   local function set_name(ctx, name, entry, was)
     settings.write_name(ctx, name, entry)
+    recount.begin(ctx, name, was, policy_of(ctx.rec, name))
     ctx.policies_before = { [name] = was }
     reconcile(ctx, { name })
     ctx.policies_before = false
@@ -295,7 +303,7 @@ do
   end
 
   local function set_globs(ctx, all)
-    settings.write_globs(ctx, all, needs_rollout(ctx))
+    settings.write_globs(ctx, all, needs_rollout(ctx, all))
     context.renew(ctx)
     settings.forget_if_none(ctx)
     context.wake(ctx.k)

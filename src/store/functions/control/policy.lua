@@ -1,4 +1,5 @@
--- needs: base, base.keys, base.partition, context, context.memory, policy.forward, policy.record, route, state
+-- needs: base, base.keys, base.partition, context, context.memory, limits.recount, policy.forward, policy.record,
+--   route, state
 -- Putting a record in force, and making routes.
 
 local policy = {}
@@ -48,7 +49,8 @@ do
     if cut then call('HSET', policy_key, 'cut', cut) end
     memory.hand_over(space, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
-    if state.any(k, base.clock(args[1])) or (head[4] or '') ~= '' then
+    local may_limit = rec.has_slots and recount.is_any_out({ space = space, k = k })
+    if state.any(k, base.clock(args[1])) or (head[4] or '') ~= '' or may_limit then
       call('UNLINK', k.reached)
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
     else

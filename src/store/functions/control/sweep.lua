@@ -1,8 +1,11 @@
--- needs: base, context, context.settings, limits.constraints, limits.slots, policy.chain, policy.record,
---   queue.delayed, queue.rejected, queue.retries, state, state.bucket, state.waiting, tree.budget
+-- needs: base, context, context.settings, control.change, limits.constraints, limits.recount, limits.slots,
+--   policy.chain, policy.record, queue.delayed, queue.rejected, queue.retries, state, state.bucket, state.waiting,
+--   tree.budget
 -- The sweep: one pass over every node in a set of states and over every retry, a batch in each drain. It applies a
 -- rollout to all of them, and corrects what is too far ahead after the clock stepped back. The first sweep counts the
 -- delayed jobs (queue/delayed).
+-- A rollout that adds limits of what is in flight also counts the jobs that are out (limits/recount), and then lets the
+-- nodes go on that waited for that.
 -- A sweep starts when a record is new, when the clock went back, and at the first drain after the server or the library
 -- started. Its position is only in memory: where that is lost, it begins anew. After a setting of a budget has changed,
 -- the refused nodes are looked at once more.
@@ -135,6 +138,46 @@ do
     return true
   end
 
+  -- counts: a part of the pass over what is in flight, where this rollout adds limits. Replies whether it is over. A
+  -- part that this server has looked at before another one may have written is looked at once more.
+  local function counts(ctx, at)
+    if not ctx.old_rec or record.slots_text(ctx.rec) == record.slots_text(ctx.old_rec) or not slots.can_take(ctx) then
+      return true
+    end
+    if not at.count or at.count.era ~= ctx.memory.era then at.count = { era = ctx.memory.era } end
+    return recount.part(ctx, at.count, function(id) return slots.is_gained(ctx, id) end)
+  end
+
+  -- go_on: a page of the blocked nodes, once their jobs are counted: those with a free slot go on. Replies whether it
+  -- was the last one.
+  local function go_on(ctx, at)
+    if spent(ctx) then return false end
+    local names, _, cursor = state.page(ctx, ctx.k.full, at.cursor)
+    if change.reconcile(ctx, names) < #names then return false end -- the same page again
+    at.cursor = cursor
+    return cursor == '0'
+  end
+
+  -- count_marked: a part of the pass over what is in flight for nodes whose own setting has added a limit. Replies
+  -- whether there is more to do.
+  local function count_marked(ctx)
+    local m = ctx.memory
+    if not ctx.has_uncounted and not m.recount or not slots.can_take(ctx) then return false end
+    local at = m.recount
+    if not at or at.era ~= m.era then
+      at = { era = m.era, marks = slots.marked(ctx) }
+      m.recount = at
+    end
+    if not at.done then
+      if not recount.part(ctx, at, function(id) return at.marks[id] ~= nil end) then return true end
+      at.done = slots.unmark(ctx, at.marks)
+      return true
+    end
+    for _ = 1, change.reconcile(ctx, at.done) do table.remove(at.done, 1) end
+    if not at.done[1] then m.recount = nil end
+    return m.recount ~= nil or ctx.has_uncounted
+  end
+
   local function begin_retries(ctx, at)
     at.phase, at.cursor, at.last = 'retries', '0', false
     delayed.begin_count(ctx, at)
@@ -150,7 +193,7 @@ do
       m.sweep = { phase = phase, cursor = '0', waiting = {}, rollout = ctx.rollout, since_us = ctx.now }
     end
     local at = m.sweep
-    if look_at_refused(ctx) then return true, true end
+    if look_at_refused(ctx) or count_marked(ctx) then return true, true end
     if at.phase == 'done' then
       if not ctx.old_rec then return false, false end
       at.phase, at.cursor, at.since_us = 'paused', '0', ctx.now
@@ -158,13 +201,20 @@ do
     if NEXT[at.phase] then
       if pass(ctx, at) then at.phase, at.cursor = NEXT[at.phase], '0' end
     elseif at.phase == 'refused' then
-      if page_of(ctx, at, ctx.k.refused) then
-        if over(ctx, at) then
-          begin_retries(ctx, at)
+      if page_of(ctx, at, ctx.k.refused) then at.phase, at.cursor, at.count = 'counts', '0', nil end
+    elseif at.phase == 'counts' then
+      if counts(ctx, at) then
+        local was_counted = at.count ~= nil
+        if not over(ctx, at) then
+          at.phase, at.since_us = 'paused', ctx.now
+        elseif was_counted then
+          at.phase = 'full again'
         else
-          at.phase, at.cursor, at.since_us = 'paused', '0', ctx.now
+          begin_retries(ctx, at)
         end
       end
+    elseif at.phase == 'full again' then
+      if go_on(ctx, at) then begin_retries(ctx, at) end
     elseif retries.sweep(ctx, at) then
       if delayed.end_count(ctx, at) then at.phase = 'done' else begin_retries(ctx, at) end
     end

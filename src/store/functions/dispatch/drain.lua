@@ -83,10 +83,10 @@ do
         if chain.budget_of(name) then
           pcall(serve.park, ctx, name)
         else
-          if s.bucket ~= name or not (s.has_left or s.is_sent) then s.due = ctx.now end -- else it was charged
-          s.bucket, s.p, s.stored_due = name, policy_of(ctx.rec, name), nil
+          local p, is_charged = policy_of(ctx.rec, name), s.bucket == name -- on the full path all is, as it leaves
+          s.bucket, s.p, s.due, s.stored_due = name, p, is_charged and s.due or ctx.now, nil
           s.state, s.left_state = work.from or work.states[work.at], work.left_state
-          bucket.park(ctx, s, work.event)
+          bucket.park(ctx, s, work.event, not is_charged and p.interval_us or nil)
         end
       end
     until ok
@@ -181,7 +181,7 @@ do
 
   -- begin: what comes before the turns of due nodes: settings that ended, retries, and the turns of held buckets.
   local function begin(ctx)
-    ctx.memory.drained_us = ctx.now
+    context.drains(ctx)
     ctx.turned, ctx.more_turns = 0, false
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_allowances, ctx.has_retries, ctx.has_ended = false, false, false

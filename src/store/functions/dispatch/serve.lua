@@ -10,7 +10,7 @@ do
   -- grant_bucket: grant a turn to a bucket. A job leaves, or the bucket enters the state in which it must wait. Replies
   -- whether a job left.
   local function grant_bucket(ctx, key, one)
-    ctx.granted, ctx.granted_key = one, key
+    ctx.granted, ctx.granted_key, ctx.granted_s = one, key, nil
     if ctx.is_fast and not (ctx.has_ended and retries.has_ended(ctx, one.id)) and fast_path.granted(ctx, key, one) then
       ctx.granted = nil
       return true
@@ -18,8 +18,9 @@ do
     local s, queue = {}, ctx.k.queues .. one.id
     local allowance = ctx.has_allowances and tonumber(call('HGET', ctx.k.level, one.id) or nil) or nil
     fast_path.pause(ctx)
+    ctx.granted_s = s -- from here on its due is charged as its job leaves
     bucket.decide(ctx, s, one.id, queue, bucket.length_of(ctx, queue) or 0, key, one.due, allowance)
-    s.due, s.granted, s.finish, one.s = s.due or ctx.now, true, one.rank, s
+    s.due, s.granted, s.finish = s.due or ctx.now, true, one.rank
     local announced, before = ctx.has_retries and retries.has_ended(ctx, one.id), ctx.dispatched
     dispatch.turn(ctx, s, 1, announced, 'turn')
     ctx.granted = nil
@@ -94,9 +95,9 @@ do
   function serve.park(ctx, id)
     local one = ctx.granted
     if one then
-      local s = { bucket = one.id, p = policy_of(ctx.rec, one.id), state = ctx.granted_key, stored_due = one.due }
-      if one.s and (one.s.has_left or one.s.is_sent) then s.due = one.s.due end -- it was charged
-      bucket.park(ctx, s, 'turn')
+      local p, known = policy_of(ctx.rec, one.id), ctx.granted_s
+      local s = { bucket = one.id, p = p, state = ctx.granted_key, stored_due = one.due, due = known and known.due }
+      bucket.park(ctx, s, 'turn', not known and p.interval_us or nil)
       ctx.granted = nil
     end
     for _, b in pairs(ctx.memory.budgets.of) do

@@ -1,4 +1,5 @@
--- needs: base, base.keys, base.names, context, jobs.release, limits.slots, policy.chain, route, state, tree.budget
+-- needs: base, base.keys, base.names, context, jobs.release, limits.slots, policy.chain, policy.record, route, state,
+--   state.waiting, tree.budget
 -- Heal: free slots of entries that are no longer in flight and that nobody freed: a worker used a plain XACK, or
 -- somebody deleted the entry. The daemons call it again and again; each call looks at a part of the lines. The position
 -- is in the memory of this server, so several daemons together do no more work than one.
@@ -10,7 +11,11 @@
 --             each of its budgets that waits for a slot is blocked
 --   members   that each has its line
 --   full      that no blocked node has a free slot
--- Where a line or a member is lost, it is restored from the other as long as the entry is in flight.
+--   budgets   that each budget with work is in the set of its state
+--   waiting   that each node that is queued or held is in its set, and that the budget or the route knows it
+-- Where a line or a member is lost, it is restored from the other as long as the entry is in flight. A node that the
+-- hash `budgets` or `waiting` knows and no set has would stand still for good: its set was deleted, or it was written
+-- by two servers.
 
 local heal = {}
 do
@@ -93,6 +98,34 @@ do
     if members[1] then pcall_redis('ZADD', ctx.k.inflight, unpack(members)) end
   end
 
+  -- look_at_budget: put a budget back that has work and is in no set.
+  local function look_at_budget(ctx, _, id)
+    if budget.repair(ctx, id) then ctx.earlier = true end
+  end
+
+  -- known_by: the budget or the route that a node waits for knows that, once a call.
+  local function known_by(ctx, pass, set)
+    if pass.repaired[set] then return end
+    pass.repaired[set] = true
+    local parent = waiting.budget(ctx, set)
+    if not parent then return route.hold(ctx, waiting.route(ctx, set)) end
+    if budget.repair(ctx, parent, true) then ctx.earlier = true end
+  end
+
+  -- look_at_waiting: put a node back that is queued or held and is not in that set.
+  local function look_at_waiting(ctx, pass, id, text)
+    local set, due = waiting.decode(ctx, text)
+    if chain.budget_of(id) then
+      if budget.repair(ctx, id, true) then ctx.earlier = true end
+    elseif not waiting.rank_of(ctx, set, id, due) then
+      local of, p = waiting.budget(ctx, set), record.policy_of(ctx.rec, id)
+      local rank = of and p and budget.finish_of(budget.get(ctx, of), id, p) or min(due, ctx.now)
+      waiting.join(ctx, set, id, due, rank)
+      ctx.earlier = true
+    end
+    known_by(ctx, pass, set)
+  end
+
   -- look_at_member: check a member of `inflight`: an entry that holds a slot of a node.
   local function look_at_member(ctx, pass, member, score)
     local node, name = slots.split_member(member)
@@ -112,7 +145,10 @@ do
   local STEPS = {
     lines = { scan = 'HSCAN', key = 'slots', look = look_at_line, after = 'members' },
     members = { scan = 'ZSCAN', key = 'inflight', look = look_at_member, after = 'full' },
-    full = { scan = 'ZSCAN', key = 'full', look = function(ctx, _, node) release.slot_freed(ctx, node) end },
+    full = { scan = 'ZSCAN', key = 'full', look = function(ctx, _, node) release.slot_freed(ctx, node) end,
+      after = 'budgets' },
+    budgets = { scan = 'HSCAN', key = 'budgets', look = look_at_budget, expect = budget.load, after = 'waiting' },
+    waiting = { scan = 'HSCAN', key = 'waiting', look = look_at_waiting },
   }
 
   -- step: a part of a pass. What is left of a page when the call has no bytes left is kept for the next call. Replies
@@ -125,9 +161,11 @@ do
       if is_error(found) then
         note(ctx, 'wrong-type', ctx.k[of.key])
         at.cursor, found = '0', { '0', {} }
-        if of.key == 'slots' then at.thorough = false end -- nothing can be compared with it
+        -- Nothing can be compared with it.
+        if of.key == 'slots' then at.phase = at.thorough and 'budgets' return not at.phase end
       end
       at.cursor, at.page = found[1], found[2]
+      if of.expect and found[2][1] then of.expect(ctx, base.names_in(found[2])) end
     end
     local page = at.page
     while page[1] and ctx.bytes < MIB do
@@ -151,7 +189,8 @@ do
     end
     local lines, thorough_us = pcall_redis('HLEN', ctx.k.slots), at and at.thorough_us or 0
     lines = is_error(lines) and 0 or lines
-    local every_us = min(THOROUGH_MOST_US, THOROUGH_US + THOROUGH_US * lines / PASS_LINES)
+    local nodes = base.number(pcall_redis('HLEN', ctx.k.budgets)) + base.number(pcall_redis('HLEN', ctx.k.waiting))
+    local every_us = min(THOROUGH_MOST_US, THOROUGH_US + THOROUGH_US * (lines + nodes) / PASS_LINES)
     local thorough = now >= thorough_us + every_us or now < thorough_us
     at = {
       phase = 'lines', cursor = '0', page = {}, began_us = now, lines = lines, thorough = thorough,
@@ -161,15 +200,22 @@ do
     return at
   end
 
-  -- drip__heal: a part of a pass over the entries that hold slots.
+  -- is_needed: 1 where there is anything to look at, else 0.
+  -- cost   1 call
+  function heal.is_needed(k)
+    return min(1, call('EXISTS', k.slots, k.inflight, k.full, k.budgets, k.waiting))
+  end
+
+  -- drip__heal: a part of a pass over the entries that hold slots, and over the nodes that wait.
   -- keys   <prefix>:policy
   -- args   now_us
-  -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot), entries that held slots and were
-  --        not in flight any more, notes { kind, subject, detail, count, ... } }
+  -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot and no node waits), entries that
+  --        held slots and were not in flight any more, notes { kind, subject, detail, count, ... } }
   -- cost   O(PAGE), and at most 1 MiB of jobs or one job
   function heal.heal(ctx)
-    if call('EXISTS', ctx.k.slots, ctx.k.inflight, ctx.k.full) == 0 then
-      ctx.memory.heal = nil
+    if heal.is_needed(ctx.k) == 0 then
+      local before = ctx.memory.heal
+      ctx.memory.heal = before and { began_us = before.began_us, lines = 0, thorough_us = before.thorough_us }
       return { -1, 0, {} }
     end
     local at, wait_us = begin(ctx)

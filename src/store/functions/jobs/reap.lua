@@ -1,5 +1,5 @@
--- needs: base, base.keys, context, context.memory, jobs, jobs.release, limits.constraint_store, policy.record,
---   queue.retries, route, state
+-- needs: base, base.keys, context, context.memory, jobs, jobs.heal, jobs.release, limits.constraint_store,
+--   policy.record, queue.retries, route, state
 -- Reap: take back jobs from workers that fell silent, and delete entries that are finished, for workers that use a
 -- plain XACK.
 
@@ -211,8 +211,8 @@ do
   -- args   now_us, "1" to take back | "0" to delete only, route and entry id where this part begins ('' '' = a new
   --        pass)
   -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
-  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots
-  --          (jobs/heal) }
+  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots, or
+  --          nodes wait (jobs/heal) }
   -- cost   O(batch)
   function reap.reap(ctx, args)
     local m = ctx.memory
@@ -252,7 +252,7 @@ do
     local dead = pcall_redis('XLEN', ctx.k.dead)
     return {
       at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
-      is_error(dead) and 0 or dead, context.notes_of(ctx), call('EXISTS', ctx.k.slots),
+      is_error(dead) and 0 or dead, context.notes_of(ctx), heal.is_needed(ctx.k),
     }
   end
 end

@@ -92,15 +92,22 @@ do
     return found
   end
 
-  -- flag: note in the policy key which parts are stored: those of which `is_there` is true.
+  -- write_flags: note in the policy key what is stored: the parts, and new limits (limits/slots).
+  function constraint_store.write_flags(ctx)
+    local text = ctx.has_uncounted and 'c' or ''
+    for _, part in ipairs(PARTS) do
+      if ctx[part.has] then text = text .. part.flag end
+    end
+    if text == '' then call('HDEL', ctx.k.policy, 'brakes') else call('HSET', ctx.k.policy, 'brakes', text) end
+  end
+
+  -- flag: the parts of which `is_there` is true are stored.
   local function flag(ctx, is_there)
-    local text, is_other = '', false
+    local is_other = false
     for n, part in ipairs(PARTS) do
-      if is_there[n] then text = text .. part.flag end
       if is_there[n] ~= ctx[part.has] then ctx[part.has], is_other = is_there[n], true end
     end
-    if not is_other then return end
-    if text == '' then call('HDEL', ctx.k.policy, 'brakes') else call('HSET', ctx.k.policy, 'brakes', text) end
+    if is_other then constraint_store.write_flags(ctx) end
   end
 
   -- put: the text of a part to be written, into `add`; where it was stored and is no longer, its node into `gone`.

@@ -1,4 +1,4 @@
--- needs: base, context
+-- needs: base, context, limits.constraint_store, policy.record
 -- Slots: how many jobs of a node are in flight: dispatched and not finished.
 --
 -- <prefix>:slots has a line for each entry that holds slots: "<route> <entry id>" -> the ids of the nodes, one a line.
@@ -8,6 +8,11 @@
 -- of a node is the number of members that begin with it, so it cannot drift. Where one of the two loses something, it
 -- is restored from the other (jobs/heal).
 -- A node with work and without a free slot is in <prefix>:full.
+--
+-- Slots are taken only where there is a limit. Jobs that are out when a limit is added hold none: they get them by a
+-- pass over what is in flight (limits/recount), and until it is over the node has no free slot (`is_counted`). A limit
+-- that a rollout adds is counted before the rollout ends (control/sweep). A node whose own setting adds one is in
+-- <prefix>:uncounted, with a mark that is another one each time; then `brakes` in the policy key has a `c`.
 
 local slots = {}
 do
@@ -55,19 +60,82 @@ do
     return ends ~= nil and ends < huge
   end
 
+  -- mark: the limit of a node is new: `was` is its policy before. Replies its mark; nil where it had one.
+  -- writes  uncounted, the policy key, where it had none      cost  at most 2 calls
+  local marks = 0
+
+  function slots.mark(ctx, id, was, p)
+    if not p or not p.concurrency or was and was.concurrency then return nil end
+    marks = marks + 1
+    local mark = ctx.now_text .. '-' .. marks .. '-' .. context.server()
+    call('HSET', ctx.k.uncounted, id, mark)
+    if not ctx.has_uncounted then
+      ctx.has_uncounted = true
+      constraint_store.write_flags(ctx)
+    end
+    ctx.uncounted = false
+    return mark
+  end
+
+  -- marked: a batch of the nodes with a new limit, and the mark of each.
+  function slots.marked(ctx)
+    return base.by_name(call('HSCAN', ctx.k.uncounted, '0', 'COUNT', ctx.limits.batch)[2])
+  end
+
+  -- unmark: the jobs of these nodes are counted, if they still have these marks. Replies those of which that is so.
+  function slots.unmark(ctx, marks_of)
+    local done = {}
+    for id, mark in pairs(marks_of) do
+      if call('HGET', ctx.k.uncounted, id) == mark then
+        call('HDEL', ctx.k.uncounted, id)
+        done[#done + 1] = id
+      end
+    end
+    ctx.uncounted = false
+    if call('EXISTS', ctx.k.uncounted) == 0 then
+      ctx.has_uncounted = false
+      constraint_store.write_flags(ctx)
+    end
+    return done
+  end
+
+  -- is_marked: whether the limit of a node is new by its own setting.
+  local function is_marked(ctx, id)
+    local known = ctx.uncounted
+    if not known then
+      known = {}
+      ctx.uncounted = known
+    end
+    if known[id] == nil then known[id] = call('HGET', ctx.k.uncounted, id) ~= false end
+    return known[id]
+  end
+
+  -- is_gained: whether a rollout that is going on adds the limit of a node.
+  function slots.is_gained(ctx, id)
+    local old = record.policy_of(ctx.old_rec, id)
+    return not (old and old.concurrency)
+  end
+
+  -- is_counted: whether the jobs in flight of a node with a limit all count.
+  -- cost  1 call a node, where a setting has added a limit lately; else none
+  function slots.is_counted(ctx, id, p)
+    if ctx.has_uncounted and is_marked(ctx, id) then return false end
+    if p.over and not p.over.concurrency then return false end -- a setting has ended, and that is not applied yet
+    return not ctx.old_rec or not slots.is_gained(ctx, id)
+  end
+
   -- is_full: whether a node with this policy may let out no job until a slot is free, or until its failed job comes
   -- back (`is_back`: it does so now).
   function slots.is_full(ctx, id, p, is_back)
     if not p.concurrency then return false end
+    if not slots.is_counted(ctx, id, p) then return true end
     return slots.count(ctx, id) >= p.concurrency or p.ordered and not is_back and waits_for_retry(ctx, id)
   end
 
   -- can_take: whether a line can be written. It is asked before a job leaves, because afterwards nothing may fail.
   function slots.can_take(ctx)
-    if ctx.takes_slots == 'unknown' then
-      ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots))
-      if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end
-    end
+    if ctx.takes_slots == 'unknown' then ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots)) end
+    if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end -- each bucket is parked for that
     return ctx.takes_slots
   end
 

@@ -73,6 +73,9 @@ do
   local function look_up(rec, id, parent, policy_of)
     local till, seen = nil, { [id] = true }
     for level = 2, LEVELS_MOST + 1 do
+      if not names.is_bucket(chain.budget_of(parent)) then -- a template may make any length
+        return 'its budget would have a name of ' .. #chain.budget_of(parent) .. ' bytes, and a name has 1 to 200', till
+      end
       if seen[parent] then return 'its budgets form a circle: ' .. chain.budget_of(parent), till end
       seen[parent] = true
       local above = policy_of(rec, parent)

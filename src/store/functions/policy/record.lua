@@ -76,9 +76,26 @@ do
     return false
   end
 
+  -- written_slots: all that decides which nodes of a record limit what is in flight, as a text; '' where none does. It
+  -- is made before policies are prepared, which changes them.
+  local function written_slots(rec)
+    local parts, any = {}, false
+    local function add(match, p)
+      any = any or (p.concurrency or 0) > 0
+      base.append(parts, match, tostring(p.concurrency), tostring(p.route))
+    end
+    add('', rec.defaults)
+    for _, list in ipairs({ rec.buckets, rec.budgets or {} }) do
+      base.append(parts, '{')
+      for _, entry in ipairs(list) do add(entry.match, entry.policy) end
+    end
+    for _, entry in ipairs(rec.routes or {}) do base.append(parts, '{', entry.name) end
+    return any and table.concat(parts, '\n') or ''
+  end
+
   -- prepare: make the tables in which a record is looked up.
   local function prepare(rec)
-    rec.written = base.copy(rec.defaults)
+    rec.written, rec.slots_text = base.copy(rec.defaults), written_slots(rec)
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
     -- Only stored where it differs.
     rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us
@@ -346,6 +363,21 @@ do
     else
       view.young[id], view.old[id] = nil, nil
     end
+  end
+
+  -- slots_text: all that decides which nodes limit what is in flight, as a text, by a record or a view; but for
+  -- settings of exact names.
+  function record.slots_text(rec)
+    if not rec.base then return rec.slots_text .. '\n' end
+    local parts = {}
+    for _, g in ipairs(rec.all_globs) do
+      for _, key in ipairs({ 'concurrency', 'route' }) do
+        local it = g.entry.keys[key] and setting.in_force(g.entry.keys[key], rec.now)
+        if it then parts[#parts + 1] = g.match .. '\n' .. key .. '\n' .. it.text .. '\n' .. it.seq end
+      end
+    end
+    table.sort(parts)
+    return rec.base.slots_text .. '\n' .. table.concat(parts, '\n')
   end
 
   -- routes_of: the routes with a ready stream that a record names.

@@ -24,7 +24,8 @@
 --   base                   the length of its stream at the last look, less `sent`: where it is longer, others have
 --                          written to it
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
---   looked, looked_us      in which call it was looked at closely, and when it was looked at
+--   looked, looked_us, era  in which call it was looked at closely, when it was looked at, and the era of the memory
+--   then
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
 --   is_filled              of R2: whether the last turns took all its room: where they only dropped jobs, or
 --   budgets did not admit them, an empty route says nothing of its workers
@@ -50,7 +51,7 @@
 --   taken_most             the highest number of taken jobs that was replied (view/routes)
 --   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
 -- A room is believed while its numbers prove that no bound is exceeded, for 100 ms at most, and never from before
--- another server may have written (`trusted_us`, context/memory). Otherwise the route is looked at.
+-- another server may have written (`era`, context/memory). Otherwise the route is looked at.
 
 local room = {}
 do
@@ -75,7 +76,7 @@ do
       gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false, refilled = 0,
       refilled_us = -huge,
       lefts = nil, left_count = 0, orders = nil, turns = 0, ranks = nil,
-      taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
+      taken_most = 0, samples = {}, call = 0, looked = 0, to = nil, era = nil,
     }
   end
 
@@ -184,7 +185,7 @@ do
   function room.limit_of(ctx, name)
     local r = ctx.memory.rooms[name]
     if not room.window_of(ctx, name) then return ctx.limits.max_ready end
-    local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
+    local is_known = r and (route.is_held(ctx, name) or ctx.now >= r.held_us and ctx.now - r.held_us <= ANEW_US)
     return min(is_known and r.limit or r and anew(ctx, r) or START, ctx.limits.max_ready)
   end
 
@@ -294,7 +295,7 @@ do
   -- look_at_stream: look at a route with a ready stream of this length.
   local function look_at_stream(ctx, name, r, length, is_held_look)
     local undelivered, window = length, room.window_of(ctx, name)
-    if r.looked_us < ctx.memory.trusted_us then r.since_us, r.oldest_after = -huge, nil end
+    if r.era ~= ctx.memory.era then r.since_us, r.oldest_after = -huge, nil end
     -- The length is a cheap upper bound of what is undelivered. With the window off the group is read only where that
     -- bound is not enough, or where buckets are held: then the number decides how many of them have their turns.
     if length > 0 and (window or is_held_look or length >= ctx.limits.max_ready) then
@@ -333,7 +334,7 @@ do
     else
       look_at_stream(ctx, name, r, length, is_held_look)
     end
-    r.looked_us = ctx.now
+    r.looked_us, r.era = ctx.now, ctx.memory.era
   end
 
   local function length_of(r) return not r.entry and pcall_redis('XLEN', r.stream) or nil end
@@ -341,7 +342,7 @@ do
   -- proves: whether what is known of a stream of this length proves that it takes one more job.
   local function proves(ctx, name, r, length)
     local now = ctx.now
-    if r.left <= 0 or now < r.looked_us or now - r.looked_us > BELIEVED_US or r.looked_us < ctx.memory.trusted_us then
+    if r.left <= 0 or now < r.looked_us or now - r.looked_us > BELIEVED_US or r.era ~= ctx.memory.era then
       return false
     end
     local window = room.window_of(ctx, name)
@@ -373,7 +374,7 @@ do
   function room.is_silent(ctx, name, poll_us)
     local r, now, window = ctx.memory.rooms[name], ctx.now, room.window_of(ctx, name)
     return r and now - r.seen_us > SILENT_US and (not window or now - r.since_us > window)
-      and now >= r.turned_us and now - r.turned_us < poll_us and r.turned_us >= ctx.memory.trusted_us
+      and now >= r.turned_us and now - r.turned_us < poll_us and r.era == ctx.memory.era
   end
 
   -- for_held: the room of a route for the buckets that are held, if any is. Where some stay held (`close`), it takes no

@@ -1,4 +1,5 @@
--- needs: base, context, context.settings, limits.constraints, limits.slots, policy.record, state, state.waiting
+-- needs: base, context, context.memory, context.settings, limits.constraints, limits.slots, policy.record, state,
+--   state.waiting
 -- Buckets: what is known of one. Most steps do the same four things with a bucket:
 --   state.load     read what is stored of it          bucket.decide   decide what is true of it now (writes nothing)
 --   state.decide   decide its state from now on       state.enter     note that; it is written at the end of the call
@@ -22,7 +23,7 @@ local bucket = {}
 do
   local policy_of = record.policy_of
 
-  local PARKED_US = 1000000 -- a parked bucket is tried again after so long, or its interval
+  local PARKED_US = 1000000 -- a parked bucket is tried again after so long, whatever its rate
 
   -- allowances_of: the allowances of some buckets, in their order. Where no bucket has one (see `drain`) nothing is
   -- read.
@@ -127,9 +128,11 @@ do
   end
 
   -- park: a bucket cannot let out jobs, and nobody will report when it can: it is tried again later, and others are
-  -- served meanwhile.
-  function bucket.park(ctx, s, event)
-    s.due = max(s.due or ctx.now, ctx.now + max(PARKED_US, s.p.interval_us))
+  -- served meanwhile. What was noted last says why (context.note). `least_us`: jobs of it may have left that are not
+  -- charged.
+  function bucket.park(ctx, s, event, least_us)
+    s.due = max(s.due or ctx.now, ctx.now + max(PARKED_US, least_us or 0))
+    memory.note_parked(ctx.memory, s.bucket, s.due, ctx.noted)
     state.enter(ctx, s, ctx.k.schedule, event)
   end
 
@@ -160,7 +163,10 @@ do
       local n = #ctx.marks
       ctx.marks[n + 1], ctx.marks[n + 2] = s.bucket, ctx.now_text
     end
-    if s.p.over then settings.drop_over(ctx, s.bucket) end
+    if s.p.over then
+      slots.mark(ctx, s.bucket, s.p.over, s.p)
+      settings.drop_over(ctx, s.bucket)
+    end
     s.unapplied, s.in_rollout = false, false
   end
 

@@ -116,13 +116,37 @@ do
     return true
   end
 
-  -- repair: put a blocked budget back into its set, where somebody deleted that set.
-  function budget.repair(ctx, id)
+  -- repair: decide the state of a budget again that has one and is not in the set of that state: somebody deleted the
+  -- set, or another server wrote it. `has_work`: something waits for it, so it has a state with work. Replies whether
+  -- it was so.
+  -- reads   that set      writes  where it is not there: it leaves all others      cost  1 call
+  function budget.repair(ctx, id, has_work)
     local b = budget.get(ctx, id)
+    local k, set = ctx.k, b.state
     -- An error: the key holds something else.
-    if b.state ~= ctx.k.full or pcall_redis('ZSCORE', ctx.k.full, id) then return end
-    b.stored_state = nil
-    budget.enter(ctx, b, 'free')
+    if not set or set == k.rest then
+      if not has_work then return false end
+      local text = waiting.states(ctx, { id })[1]
+      if text then -- only its line is lost
+        b.state, b.at = waiting.decode(ctx, text)
+        b.is_open = nil
+        change(ctx, b)
+        return budget.repair(ctx, id)
+      end
+    elseif waiting.budget(ctx, set) then
+      if waiting.rank_of(ctx, set, id, b.at) then return false end
+    elseif pcall_redis('ZSCORE', set, id) then
+      return false
+    end
+    for _, other in ipairs({ k.schedule, k.rest, k.paused, k.full, k.refused }) do pcall_redis('ZREM', other, id) end
+    b.stored_state = nil -- whatever follows is written
+    if not set or set == k.rest then
+      budget.begin_work(ctx, b)
+    else
+      b.at = 0
+      budget.enter(ctx, b, 'change')
+    end
+    return true
   end
 
   -- reconcile: decide the state of a budget again after a change. Its due was reconciled when it was read.

@@ -17,7 +17,8 @@ do
       if not stored[id] then found(id .. ' has no constraint, and the end of one is stored') end
     end
     local flags = call('HGET', k.policy, 'brakes') or ''
-    for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q', [k.told] = 't', [k.paid] = 'p' }) do
+    local flag_of = { [k.uncounted] = 'c', [k.slow] = 's', [k.windows] = 'q', [k.told] = 't', [k.paid] = 'p' }
+    for key, flag in pairs(flag_of) do
       local is_there = call('EXISTS', key) == 1
       if is_there and not find(flags, flag, 1, true) then
         found(key .. ' is there, and the policy key does not say so')

@@ -1,4 +1,4 @@
--- needs: base, base.keys, base.names, context, context.settings, control.change, control.daemons,
+-- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.daemons,
 --   limits.constraint_store, limits.constraints, limits.slots, pace.quota, pace.rate, pace.told, policy.chain,
 --   policy.record, policy.setting, queue.envelope, queue.gate, queue.push, route, state, state.bucket, state.waiting,
 --   tree.budget, view.routes
@@ -116,6 +116,7 @@ do
       set = settings_of(ctx, id, p, constraint),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
+      counting = p.concurrency and not slots.is_counted(ctx, id, p) or nil,
       paid = paid_of(ctx, p, due, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
       told = told_of(ctx, p, constraint),
@@ -231,8 +232,10 @@ do
         { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
     end
     local workers, how_many = workers_of(r)
+    local is_parked = b.state == ctx.k.schedule and b.due > ctx.now
     return answer(ctx, {
       place = state.word(ctx, s.state), depth = s.len, over = s.over, keeps = s.allowance,
+      parked = is_parked and memory.ask_parked(ctx.memory, b.name, b.due) or nil,
       wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = in_facts(ctx, aside.retry), delayed = in_facts(ctx, aside.later),

@@ -59,7 +59,8 @@ do
     if p.paused then return 'paused', bare(p.paused) end
     if not p.concurrency or not slots.is_full(ctx, id, p) then return nil end
     local taken = slots.count(ctx, id)
-    if taken < p.concurrency then return 'backing-off', '' end -- an `ordered` bucket waits for its failed job
+    -- An `ordered` bucket waits for its failed job.
+    if taken < p.concurrency and slots.is_counted(ctx, id, p) then return 'backing-off', '' end
     return 'slots', digits(taken) .. ' of ' .. digits(p.concurrency)
   end
 

@@ -62,6 +62,10 @@ pub(super) struct Model {
     pub(super) retries: BTreeMap<String, BTreeSet<Retry>>,
     pub(super) index: BTreeMap<String, Announced>,
     pub(super) ready: Vec<Ready>,
+    /// Buckets whose limit is new by the end of a setting, and whose jobs are not counted yet.
+    pub(super) uncounted: BTreeSet<String>,
+    /// Whether any ready stream has an entry; the functions are asked.
+    pub(super) is_any_out: bool,
     /// Entries that somebody acknowledged plainly, or deleted, and of which something is held still.
     pub(super) lost: Vec<Lost>,
     /// Somebody has deleted an entry before.
@@ -128,6 +132,8 @@ impl Model {
             paid: BTreeMap::new(),
             slow: BTreeMap::new(),
             adjusted: BTreeSet::new(),
+            uncounted: BTreeSet::new(),
+            is_any_out: false,
             gates: BTreeMap::new(),
             levels: BTreeMap::new(),
             schedule: BTreeMap::new(),
@@ -228,6 +234,7 @@ impl Model {
             if self.prev.is_some() || self.has_glob_ended(state.now) {
                 self.spread.insert(bucket.into(), state.now);
             }
+            self.has_limit_again(state.now, bucket);
             self.drop_over(state.now, bucket);
             match &state.paid {
                 Some(paid) if self.paid.get(bucket) == Some(paid) => {}
@@ -425,7 +432,8 @@ impl Model {
 
     /// A change spreads to the buckets that stand somewhere.
     pub(super) fn spreads_from(&mut self, now: u64, old: Record) {
-        if self.stands(now) {
+        let keys: Vec<&str> = old.globs.iter().map(|(_, key, _)| key.as_str()).collect();
+        if self.stands(now) || self.may_count(&keys) {
             self.prev = Some(old);
             self.spread.clear();
         }

@@ -152,9 +152,14 @@ impl Model {
     }
 
     /// Whether a setting of a bucket has ended since a moment.
-    fn has_ended(&self, since: u64, now: u64, bucket: &str) -> bool {
+    pub(super) fn has_ended(&self, since: u64, now: u64, bucket: &str) -> bool {
         let globs = self.record.globs.iter().filter(|(pattern, ..)| matches(pattern, bucket));
         self.ends_of(bucket).chain(globs.filter_map(|(.., one)| one.till)).any(|till| since < till && till <= now)
+    }
+
+    /// Whether a setting of its own name has ended that is known still.
+    pub(super) fn own_has_ended(&self, now: u64, bucket: &str) -> bool {
+        self.ends_of(bucket).any(|till| till <= now)
     }
 
     /// When the timed settings of a name end.
@@ -197,7 +202,7 @@ impl Model {
             return;
         }
         // "It starts the same spread", where any bucket stands.
-        if self.first_end_of_globs().is_some_and(|end| self.stands(end)) {
+        if self.first_end_of_globs().is_some_and(|end| self.stands(end)) || self.may_count(&[]) {
             self.prev = Some(self.record.clone());
         } else {
             self.spread_is_over(now);
@@ -263,6 +268,9 @@ impl Model {
         if told.is_empty() {
             self.own = kept;
         } else {
+            if was.slots.is_none() && self.policy(now, bucket).slots.is_some() {
+                self.counts(bucket);
+            }
             self.put_right(now, bucket, Some(was));
         }
         told

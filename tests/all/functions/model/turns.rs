@@ -150,10 +150,11 @@ impl Model {
         place.insert(bucket, due);
     }
 
-    /// "At most n jobs of the bucket are in flight: dispatched and not finished." "Jobs that left before a limit was set are not counted."
+    /// "At most n jobs of the bucket are in flight: dispatched and not finished." Jobs that left before a limit was set count too (`counted`).
     pub(super) fn is_full(&self, now: u64, bucket: &str, p: &Policy) -> bool {
         let taken = || self.in_flight().filter(|entry| entry.bucket == bucket).count();
-        p.slots.is_some_and(|slots| taken() >= slots) || p.is_ordered && self.waits_for_retry(now, bucket)
+        p.slots.is_some_and(|slots| self.is_uncounted(now, bucket) || taken() >= slots)
+            || p.is_ordered && self.waits_for_retry(now, bucket)
     }
 
     /// "While a job of the bucket backs off or was given back, the bucket waits for it": until that is over and it was scheduled for that.
@@ -218,6 +219,7 @@ impl Model {
                 part(self, now);
                 left += self.begin(now);
             }
+            self.count_marked(now);
             if before == (left, false, self.schedule.clone(), self.held.clone(), self.index.clone()) {
                 return left;
             }
@@ -536,7 +538,7 @@ impl Model {
     /// Then the change that spread is over; and it looks at the back-offs.
     pub(super) fn sweep_held(&mut self, now: u64) {
         self.sweep_all(now, self.held.keys().cloned().collect());
-        self.spread_is_over(now);
+        self.spread_ends(now);
         let mut changed = Vec::new();
         for (bucket, retries) in &mut self.retries {
             let clamped: BTreeSet<Retry> =
