@@ -70,6 +70,7 @@ mod standstill;
 mod submit;
 mod submit_random;
 mod told;
+mod told_out;
 mod told_providers;
 mod tree_compare;
 mod tree_costs;
