@@ -55,8 +55,6 @@ fn no_role_does_the_work_of_another() {
         "DUMP drip:queue:a",
         "SORT drip:queue:a",
         "XGROUP DESTROY drip:ready workers",
-        "XGROUP DELCONSUMER drip:ready workers w",
-        "XGROUP SETID drip:ready workers 0",
         "SUBSCRIBE news",
         "PUBLISH news x",
         "FCALL drip_fixed_window 1 other 1 1000",
@@ -77,6 +75,9 @@ fn no_role_does_the_work_of_another() {
         ("FCALL drip_slow 1 drip:queue:a CLEAR", &["worker", "daemon"]),
         ("FCALL drip_told 1 drip:queue:a CLEAR", &["worker", "daemon"]),
         ("XADD drip:ready * job x", &["daemon"]),
+        // Repairs of the reaper: in the hands of a worker they would lose jobs.
+        ("XGROUP DELCONSUMER drip:ready workers nobody", &["daemon"]),
+        ("XGROUP SETID drip:ready workers 0", &["daemon"]),
         ("XDEL drip:dead 1-1", &["operator", "daemon"]),
         ("FCALL_RO drip__explain 1 drip:queue:a ", &["operator", "observer", "daemon"]),
         ("FCALL drip__explain 1 drip:queue:a ", &["daemon"]),

@@ -23,8 +23,7 @@
 -- view, old_view  the records overridden by what operators have set      context
 -- budgets   what is known of budgets and of their children's shares      tree/budget
 -- passes    the number of passes of the reaper                           jobs/reap
--- delivered by route the last delivered id in the last pass of the reaper, and how often groups had been moved by then
---                                                                        jobs/reap
+-- positions by route how far its group has come                          route/position
 -- heal      the position of the pass over the slots                      jobs/heal
 -- rejecting how many jobs of each bucket were rejected lately            queue/rejecting
 -- top       the last ranking of the buckets                              view/walk
@@ -85,7 +84,7 @@ do
         aged_us = 0,
         rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {},
         entries = 0,
-        passes = 0, delivered = {},
+        passes = 0, positions = {},
       }
       by_name[name], count = m, count + 1
     end

@@ -1,4 +1,5 @@
--- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks, route.turns
+-- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks,
+--   route.position, route.turns
 -- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
 -- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
 -- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
@@ -299,7 +300,7 @@ do
     -- bound is not enough, or where buckets are held: then the number decides how many of them have their turns.
     if length > 0 and (window or is_held_look or length >= ctx.limits.max_ready) then
       local group = route.group_of(r.stream)
-      if not group then route.make(ctx.space, name) end
+      if group then position.glance(ctx, name, r.stream, group) else route.make(ctx.space, name) end
       undelivered = group and route.undelivered(group, length) or length
       local delivered = group and group['last-delivered-id']
       if delivered and r.delivered and names.is_after(r.delivered, delivered) then r.wakes = r.sent end
