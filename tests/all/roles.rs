@@ -46,7 +46,7 @@ fn role_of(function: &str) -> Option<Role> {
         "push" | "submit" | "submit_all" | "cancel" => Role::Submitter,
         "ack" | "fail" | "adjust" | "slow" | "route" => Role::Worker,
         "set" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
-        "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" | "post" => Role::Daemon,
+        "drain" | "wake" | "reap" | "heal" | "keep" | "policy" | "beat" | "walk" | "rank" | "post" => Role::Daemon,
         "peek" | "find" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons"
         | "dead_list" | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "forwards"
         | "changed" | "version" => Role::Observer,

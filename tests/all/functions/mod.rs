@@ -32,6 +32,7 @@ mod heartbeat;
 mod ids;
 mod jobs;
 mod kept;
+mod lifetimes;
 mod limiters;
 mod limiters_model;
 mod met;

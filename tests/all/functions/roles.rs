@@ -10,11 +10,12 @@ use crate::rig::partition;
 use crate::roles::rights;
 
 /// Functions that only the daemon calls, and the audit, which is for tests.
-const OF_THE_DAEMON: [&str; 10] = [
+const OF_THE_DAEMON: [&str; 11] = [
     "drip__audit",
     "drip__beat",
     "drip__drain",
     "drip__heal",
+    "drip__keep",
     "drip__policy",
     "drip__post",
     "drip__rank",

@@ -78,6 +78,7 @@ fn no_role_does_the_work_of_another() {
         // Repairs of the reaper: in the hands of a worker they would lose jobs.
         ("XGROUP DELCONSUMER drip:ready workers nobody", &["daemon"]),
         ("XGROUP SETID drip:ready workers 0", &["daemon"]),
+        ("PERSIST drip:queue:a", &["daemon"]),
         ("XDEL drip:dead 1-1", &["operator", "daemon"]),
         ("FCALL_RO drip__explain 1 drip:queue:a ", &["operator", "observer", "daemon"]),
         ("FCALL drip__explain 1 drip:queue:a ", &["daemon"]),

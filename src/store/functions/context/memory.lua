@@ -24,6 +24,8 @@
 -- budgets   what is known of budgets and of their children's shares      tree/budget
 -- passes    the number of passes of the reaper                           jobs/reap
 -- positions by route how far its group has come                          route/position
+-- lifetimes the position of the pass over the keys; reported, reported_us  how many reported queues were looked at, and
+-- since when                                                             control/lifetimes
 -- heal      the position of the pass over the slots                      jobs/heal
 -- rejecting how many jobs of each bucket were rejected lately            queue/rejecting
 -- top       the last ranking of the buckets                              view/walk
@@ -84,7 +86,7 @@ do
         aged_us = 0,
         rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {},
         entries = 0,
-        passes = 0, positions = {},
+        passes = 0, positions = {}, reported = 0, reported_us = -huge,
       }
       by_name[name], count = m, count + 1
     end
