@@ -22,7 +22,7 @@ const PASS_AT_MOST: Duration = Duration::from_secs(5);
 const RECLAIM_EVERY: Duration = Duration::from_millis(750);
 
 /// The time between two passes while the streams are empty, unless the pacer does something.
-const IDLE: Duration = Duration::from_secs(4);
+const IDLE: Duration = Duration::from_secs(10);
 
 /// How many parts of the pass over the keys follow one another: it goes on after the next pass over the jobs.
 const KEY_PARTS: usize = 20;

@@ -192,8 +192,11 @@ do
     position.store(ctx, name, p)
   end
 
-  -- look_at_empty: a route with no entries, or without a stream: `group` is false.
-  local function look_at_empty(ctx, pass, stream, name, group)
+  -- look_at_empty: a route with no entries, or without a stream. What is not known of its group is looked at once, and
+  -- again now and then: a daemon at rest asks little.
+  local function look_at_empty(ctx, pass, stream, name)
+    local is_asked = pass.thorough or not ctx.memory.positions[name]
+    local group = is_asked and call('EXISTS', stream) == 1 and route.group_of(stream)
     if group then
       local p, newest = position.of(ctx, name), route.newest_before_group(stream, group)
       position.see(p, stream, group, newest)
@@ -215,11 +218,11 @@ do
     if is_error(length) then note(ctx, 'wrong-type', stream) return nil end
     pass.live = pass.live + length
     if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
-    local group = (length > 0 or call('EXISTS', stream) == 1) and route.group_of(stream)
     if length == 0 then
-      look_at_empty(ctx, pass, stream, name, group)
+      look_at_empty(ctx, pass, stream, name)
       return nil
     end
+    local group = route.group_of(stream)
     if not group then
       route.make(ctx.space, name)
       position.forget(ctx, name)

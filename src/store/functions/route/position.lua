@@ -97,9 +97,10 @@ do
   end
 
   -- glance: the same by a call that only looks at the route, between two passes. A count that has fallen says nothing
-  -- here: this server may have been a replica since the last pass.
+  -- here: this server may have been a replica since the last pass. Replies the position.
   function position.glance(ctx, route_name, stream, group)
     local p, read = ctx.memory.positions[route_name] or position.of(ctx, route_name), group['entries-read'] or false
     if not (p.read and read and read < p.read) then position.see(p, stream, group) end
+    return p
   end
 end
