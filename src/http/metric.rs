@@ -49,6 +49,8 @@ metrics! {
     LATENESS = Histogram "dripd_lateness_seconds" [] "How long after their due jobs left; the sum is told from finer buckets, to within a tenth.";
     SLOW_INCIDENTS = Counter "dripd_slow_incidents_total" ["policy"] "How often a policy's other side said that it is too fast.";
     TOLD_REPORTS = Counter "dripd_told_reports_total" [] "How often the other side said how much more it lets through.";
+    LIFETIMES_REMOVED = Counter "dripd_lifetimes_removed_total" [] "Keys of dripd that had a time to live, which was taken away: somebody uses EXPIRE on them.";
+    QUEUES_VANISHED = Counter "dripd_queues_vanished_total" [] "Queues that were empty at the turn of a bucket that had jobs: deleted, expired, evicted, or emptied by somebody else.";
     PARTITION_AWAY = Gauge "dripd_partition_away" ["partition", "node"] "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
     BUCKETS = Gauge "dripd_buckets" ["state"] "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and (retrying) buckets with failed jobs or delayed ones.";
     SETTINGS = Gauge "dripd_settings" ["kind"] "Names and globs that have settings, and buckets and budgets of which a slow-down or a told limit is known.";

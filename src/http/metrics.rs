@@ -136,6 +136,8 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
     }
     lateness(families, figures);
     families.add(&metric::TOLD_REPORTS, &[], count("told") as f64);
+    families.add(&metric::LIFETIMES_REMOVED, &[], count("lifetimes_removed") as f64);
+    families.add(&metric::QUEUES_VANISHED, &[], count("queues_vanished") as f64);
     let mut policies: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, (policy, n)) in figures.counters_of("slow:").enumerate() {
         *policies.entry(if at < POLICIES { policy } else { "(other)" }).or_default() += n;

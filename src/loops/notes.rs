@@ -11,10 +11,13 @@ use crate::store::note::{Note, NoteKind};
 /// How often the log tells of one kind.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
+/// How many kinds and keys are remembered.
+const SLOTS_MOST: usize = 10_000;
+
 /// The kinds that the log has told of.
 #[derive(Debug, Default)]
 pub struct Notes {
-    slots: BTreeMap<NoteKind, Slot>,
+    slots: BTreeMap<(NoteKind, String), Slot>,
 }
 
 #[derive(Debug)]
@@ -38,8 +41,15 @@ impl Notes {
 
     /// How many notes of this kind came since the kind was last said, with this one. `None` when the kind is not due.
     fn take(&mut self, note: &Note, now: Instant) -> Option<u64> {
-        let Some(slot) = self.slots.get_mut(&note.kind) else {
-            self.slots.insert(note.kind.clone(), Slot { said: now, left_out: 0 });
+        // Jobs may be lost with these keys, so each is said by its name.
+        let is_by_key = matches!(note.kind, NoteKind::Expires | NoteKind::Emptied);
+        let subject = if is_by_key { note.subject.clone() } else { String::new() };
+        let kind = (note.kind.clone(), subject);
+        let Some(slot) = self.slots.get_mut(&kind) else {
+            if self.slots.len() >= SLOTS_MOST {
+                self.slots.clear();
+            }
+            self.slots.insert(kind, Slot { said: now, left_out: 0 });
             return Some(note.count);
         };
         slot.left_out += note.count;
@@ -80,6 +90,14 @@ fn words(kind: &NoteKind) -> (&str, &'static str) {
             "the group `workers` of a ready stream was moved past jobs that no worker had read",
             "they went back into their buckets; do not use XGROUP SETID on ready streams",
         ),
+        NoteKind::Expires => (
+            "a key of dripd had a time to live, which was taken away: its jobs would have been deleted with it",
+            "find out who uses EXPIRE on the keys of this prefix",
+        ),
+        NoteKind::Emptied => (
+            "the queue of a bucket was empty at its turn, though it had jobs: they are gone without dripd",
+            "look for DEL, EXPIRE, RPOP and the like on this key, and for a Redis that evicts",
+        ),
         NoteKind::NoBudget => (
             "a bucket lets nothing out, its budgets cannot be found",
             "its jobs stay; add a [[budget]] that matches, or change `within`, and reload",
@@ -108,6 +126,14 @@ mod tests {
         assert_eq!(notes.take(&note(NoteKind::BadName, 1), after(60)), Some(8), "with those that were left out");
         assert_eq!(notes.take(&note(NoteKind::BadName, 1), after(61)), None);
         assert_eq!(notes.take(&note(NoteKind::Refused, 1), after(61)), Some(1));
+    }
+
+    #[test]
+    fn each_key_that_jobs_may_be_lost_with_is_said_by_its_name() {
+        let (mut notes, start) = (Notes::default(), Instant::now());
+        let of = |key: &str| Note { subject: key.to_owned(), ..note(NoteKind::Expires, 1) };
+        assert_eq!((notes.take(&of("a"), start), notes.take(&of("b"), start)), (Some(1), Some(1)));
+        assert_eq!(notes.take(&of("a"), start), None);
     }
 
     #[test]

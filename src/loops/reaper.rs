@@ -24,6 +24,9 @@ const RECLAIM_EVERY: Duration = Duration::from_millis(750);
 /// The time between two passes while the streams are empty, unless the pacer does something.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// How many parts of the pass over the keys follow one another: it goes on after the next pass over the jobs.
+const KEY_PARTS: usize = 20;
+
 /// Nothing is taken back for this long after a connection was made: workers may have been cut off too.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -117,6 +120,7 @@ impl Reaper {
     /// hold slots.
     async fn pass(&mut self) -> Result<(Duration, bool), StoreError> {
         let (began, mut from, mut left, mut live) = (Instant::now(), None, PASS_AT_MOST, 0);
+        self.keep_keys().await?;
         loop {
             let take_back = self.since.elapsed() >= GRACE;
             let reaped = match self.store.reap(take_back, from).await {
@@ -142,6 +146,21 @@ impl Reaper {
             }
             from = reaped.next;
         }
+    }
+
+    /// Take away the times to live that somebody gave to keys of dripd.
+    async fn keep_keys(&mut self) -> Result<(), StoreError> {
+        for _ in 0..KEY_PARTS {
+            let (more, notes) = match self.store.keep_keys().await {
+                Err(why) if why.is_retryable() => return Ok(()),
+                kept => kept?,
+            };
+            self.notes.say(&notes);
+            if !more {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether another daemon does the work in this partition. This daemon's passes are only for the case that the other one makes none.

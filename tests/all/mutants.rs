@@ -103,9 +103,9 @@ const RULES: &[Rule] = &[
     ),
     lua(
         "jobs that a moved group skipped go back into their buckets",
-        "local was_moved = known and moves > known.moves",
-        "local was_moved = false",
-        "functions::ready functions::standstill functions::delivered functions::ready_window",
+        "local is_moved = newest or has_fallen or p.read and not read and not has_lost_entries(stream, id)",
+        "local is_moved = newest",
+        "functions::ready functions::moved_groups",
     ),
     lua(
         "what is older than the ready window lets nothing more in",

@@ -209,7 +209,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 "fcall fcall_ro exists type del unlink pexpire get set incr incrby llen lindex lpush ltrim rpop sadd smembers srem \
                       hget hmget hgetall hvals hrandfield hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
                       zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zpopmin zremrangebyscore zscan zscore xack xadd \
-                      xclaim xdel xgroup|create xinfo|consumers xinfo|groups xinfo|stream xlen xpending xrange xrevrange xtrim",
+                      xclaim xdel xgroup|create xgroup|delconsumer xgroup|setid pttl persist xinfo|consumers xinfo|groups xinfo|stream xlen xpending xrange xrevrange xtrim",
                 "*",
             ),
             LIMITS,

@@ -1,7 +1,7 @@
--- needs: base, base.keys, base.partition, context, control.change, control.copies, control.daemons, control.policy,
---   control.purge, dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.limit_report, jobs.reap, jobs.throttle, limiter,
---   queue.push, queue.submit, view.all_settings, view.audit, view.explain, view.figures, view.front, view.match_count,
---   view.routes, view.rows, view.walk
+-- needs: base, base.keys, base.partition, context, control.change, control.copies, control.daemons, control.lifetimes,
+--   control.policy, control.purge, dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.limit_report, jobs.reap,
+--   jobs.throttle, limiter, queue.push, queue.submit, view.all_settings, view.audit, view.explain, view.figures,
+--   view.front, view.match_count, view.routes, view.rows, view.walk
 -- The functions by name. A public function takes no clock: it uses the server's. Its twin drip__<name> takes the time
 -- as the first argument, as every internal function does.
 
@@ -78,6 +78,7 @@ do
   internal('wake', drain.wake)
   of_policy('reap', reap.reap)
   of_policy('heal', heal.heal)
+  of_policy('keep', lifetimes.keep)
   internal('policy', policy.put)
   internal('route', policy.make_route)
   internal('changed', copies.changed, { 'no-writes' })

@@ -36,6 +36,10 @@ pub enum NoteKind {
     NotSearched,
     /// The group of a route was moved past entries that no worker had read.
     Skipped,
+    /// A key of dripd had a time to live, which was taken away.
+    Expires,
+    /// The queue of a bucket with work is gone.
+    Emptied,
     /// Something was stored by a newer version.
     Newer,
     /// A bucket lets nothing out: its budgets cannot be found.

@@ -61,6 +61,17 @@ impl Store {
     pub async fn reclaim_slots(&mut self) -> Result<ReclaimedSlots, StoreError> {
         self.call_function("drip__heal", &[self.keys().policy()], "").await?.decode_with(reclaimed_slots)
     }
+
+    /// A part of a pass over the keys of dripd: those with a time to live lose it. Replies whether there is more, and notes that name them.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn keep_keys(&mut self) -> Result<(bool, Vec<Note>), StoreError> {
+        let reply = self.call_function("drip__keep", &[self.keys().policy()], "").await?;
+        let (more, notes): (i64, Vec<FlatNote>) = reply.decode()?;
+        Ok((more == 1, Note::all(notes)))
+    }
 }
 
 /// The route and the entry at which the pass goes on, five numbers, the notes, and whether entries hold slots.

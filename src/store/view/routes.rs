@@ -34,7 +34,7 @@ pub struct RouteStatus {
     pub held: u64,
     /// Jobs that workers hold.
     pub pending: u64,
-    /// How many workers there are.
+    /// How many workers hold a job, or asked for one in the last minute.
     pub workers: u64,
     /// Jobs that workers have taken since the keys were made.
     pub taken: u64,
@@ -171,7 +171,7 @@ pub struct Ready {
     pub max_ready: u64,
     /// Jobs that workers hold.
     pub pending: u64,
-    /// How many workers there are.
+    /// How many workers hold a job, or asked for one in the last minute.
     pub workers: u64,
     /// How long ago the one of `ready` left that has waited longest.
     pub oldest_ms: Option<u64>,

@@ -84,6 +84,50 @@ fn a_promoted_replica_does_not_know_what_was_read_and_the_next_pass_tells_it() {
     assert_eq!((group_of(&mut promoted)["lag"].clone(), undelivered(&mut promoted)), (Value::Int(1), 1));
 }
 
+/// How many workers the default route has, as `status` shows it.
+fn workers(case: &mut Case, now: u64) -> i64 {
+    let (_, rows): (u64, Vec<Vec<Value>>) = case.fcall("drip__routes", &["policy"], &[now.to_string()]);
+    redis::from_redis_value_ref(&rows[0][8]).expect("a number")
+}
+
+#[test]
+fn only_workers_that_hold_a_job_or_asked_lately_count() {
+    let (mut case, _) = taken_of(Case::with("[defaults]\nrate = '10/s'\nlease = '1d'\n"), &["1"]);
+    let key = case.key("ready");
+    for name in ["b", "c"] {
+        case.cmd::<i64>(&["XGROUP", "CREATECONSUMER", &key, "workers", name]);
+    }
+    let now = server_now(&mut case);
+    assert_eq!((workers(&mut case, now), workers(&mut case, now + 50 * S)), (3, 3));
+    assert_eq!(workers(&mut case, now + 62 * S), 1, "the one that holds a job");
+    let facts: Vec<Value> = case.fcall("drip__explain", &["queue:b"], &[(now + 62 * S).to_string()]);
+    let text: String = redis::from_redis_value_ref(&facts[1]).expect("JSON");
+    assert!(text.contains(r#""workers":1"#), "{text}");
+}
+
+#[test]
+fn with_the_rights_of_its_role_a_daemon_lets_names_go_and_corrects_counts() {
+    crate::roles::as_roles();
+    let (mut case, taken) = taken_of(Case::with("[defaults]\nrate = '10/s'\nlease = '1d'\n"), &["1"]);
+    let key = case.key("ready");
+    case.cmd::<i64>(&["XGROUP", "CREATECONSUMER", &key, "workers", "ended"]);
+    case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", &taken[0].id, "ENTRIESREAD", "0"]);
+    assert_eq!(group_of(&mut case)["lag"], Value::Int(1), "as after a promotion");
+    let now = server_now(&mut case);
+    for _ in 0..5 {
+        reap_at(&mut case, &(now + 3_700 * S).to_string(), true);
+    }
+    assert_eq!(
+        (group_of(&mut case)["lag"].clone(), group_of(&mut case)["consumers"].clone()),
+        (Value::Int(0), Value::Int(1))
+    );
+    case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", "9999999999999-0"]);
+    reap_at(&mut case, "", true);
+    case.push_at(T0 + 10 * S, "b", &["2"]);
+    case.settle_at(T0 + 10 * S);
+    assert_eq!(case.take("ready", 5).len(), 1, "a group that was ahead of its stream delivers again");
+}
+
 #[test]
 fn names_of_workers_that_ended_are_let_go_and_never_one_that_holds_a_job() {
     let server = Server::start(&[]); // as above

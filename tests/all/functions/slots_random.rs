@@ -272,7 +272,7 @@ impl World {
         let stream = STREAMS[self.rng.usize(0..2)];
         let key = self.case.key(stream);
         let entries = self.case.stream(stream);
-        match self.rng.u8(0..4) {
+        match self.rng.u8(0..6) {
             0 if !entries.is_empty() => {
                 let entry = &entries[self.rng.usize(0..entries.len())];
                 self.done.insert(entry.text("job"));
@@ -290,6 +290,18 @@ impl World {
                     reap(&mut self.case, self.now);
                 }
                 let _: Result<Value, _> = self.case.try_cmd(&["XGROUP", "DESTROY", &key, "workers"]);
+            }
+            3 => {
+                let id = ["$", "0", "9999999999999-0"][self.rng.usize(0..3)];
+                let _: Result<Value, _> = self.case.try_cmd(&["XGROUP", "CREATE", &key, "billing", "0"]);
+                let _: Result<Value, _> = self.case.try_cmd(&["XGROUP", "SETID", &key, "billing", id]);
+            }
+            4 => {
+                for _ in 0..5 {
+                    reap(&mut self.case, self.now); // as above: a group that is set back delivers what is there
+                }
+                let id = ["$", "0", "9999999999999-0"][self.rng.usize(0..3)];
+                let _: Result<Value, _> = self.case.try_cmd(&["XGROUP", "SETID", &key, "workers", id]);
             }
             _ => {
                 self.done.extend(entries.iter().map(|entry| entry.text("job")));

@@ -27,6 +27,7 @@ mod http_schema;
 mod http_sockets;
 mod http_who;
 pub mod library;
+mod lifetimes;
 mod limit;
 mod link;
 mod log;

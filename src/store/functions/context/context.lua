@@ -194,6 +194,8 @@ do
   --                 alone
   --   'no-budget'   no job may leave a bucket, because its chain cannot be resolved (detail: why)
   --   'skipped'     an entry that its group never delivered was taken back
+  --   'expires'     a key of dripd had a time to live, which was taken away (detail: how long)
+  --   'emptied'     the queue of a bucket with work is gone
   --   'not-searched'  a list that others push into too may not be searched (detail: why)
   -- `ctx.noted` is the last one.
   function context.note(ctx, kind, subject, detail)

@@ -24,8 +24,9 @@
 -- view, old_view  the records overridden by what operators have set      context
 -- budgets   what is known of budgets and of their children's shares      tree/budget
 -- passes    the number of passes of the reaper                           jobs/reap
--- delivered by route the last delivered id in the last pass of the reaper, and how often groups had been moved by then
---                                                                        jobs/reap
+-- positions by route how far its group has come                          route/position
+-- lifetimes the position of the pass over the keys; reported, reported_us  how many reported queues were looked at, and
+-- since when                                                             control/lifetimes
 -- heal      the position of the pass over the slots                      jobs/heal
 -- recount   the position of the pass over what is in flight               control/sweep
 -- parked    why the last turn of a bucket failed                         this file: note_parked, ask_parked
@@ -89,7 +90,7 @@ do
         aged_us = 0,
         rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, era = 0, rooms = {},
         entries = 0,
-        passes = 0, delivered = {},
+        passes = 0, positions = {}, reported = 0, reported_us = -huge,
       }
       by_name[name], count = m, count + 1
     end

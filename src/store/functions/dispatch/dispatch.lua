@@ -190,6 +190,7 @@ do
   -- cost  O(allowed)
   function dispatch.turn(ctx, s, allowed, announced, event)
     local rest, dispatched_before = allowed, ctx.dispatched
+    if event == 'turn' and s.len + s.over == 0 and not announced then retries.note_vanished(ctx, s) end
     if rejected.trim_to_capacity(ctx, s) then
       if s.p.paused or s.p.refused then
         s.retry_ready = announced

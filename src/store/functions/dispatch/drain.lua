@@ -1,6 +1,6 @@
--- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.sweep,
---   dispatch, dispatch.fast_path, dispatch.serve, limits.constraint_store, limits.constraints, policy.chain,
---   policy.record, queue.rejected, queue.retries, route, route.room, route.turns, state, state.bucket,
+-- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.lifetimes,
+--   control.sweep, dispatch, dispatch.fast_path, dispatch.serve, limits.constraint_store, limits.constraints,
+--   policy.chain, policy.record, queue.rejected, queue.retries, route, route.room, route.turns, state, state.bucket,
 --   state.waiting, tree.budget
 -- The two calls of the pacer. `drain` lets out what is due and replies how long to wait for the rest. `wake` first
 -- looks at queues that changed.
@@ -382,6 +382,7 @@ do
     if (args[2] == '1' or args[2] == 'look') and not ctx.id then return without_record() end
     ctx.only_looks = args[2] == 'look'
     begin(ctx)
+    lifetimes.look_at_reported(ctx, redis_keys)
     local looked, first_due = look_at(ctx, redis_keys)
     local reply = ctx.only_looks and reply_of(ctx, 0) or finish(ctx, first_due)
     reply[8] = looked

@@ -35,12 +35,13 @@ do
       and (not fields.id or envelope.is_id(fields.id)) and (not fields.kept or integer(fields.kept))
   end
 
-  -- holder_of: the worker that holds an entry; nil where none does, with the error where the key is no ready stream.
+  -- holder_of: the worker that holds an entry, and how often it was delivered; nil where none does, with the error
+  -- where the key is no ready stream.
   local function holder_of(stream, id)
     local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
     local err = is_error(pending)
     if err then return nil, not find(err, 'NOGROUP', 1, true) and wrong_type(stream, 'stream') or nil end
-    return pending[1] and pending[1][2]
+    if pending[1] then return pending[1][2], pending[1][4] end
   end
 
   -- pending_job: the fields of the job of an entry that a worker holds, or nil and what `holder_of` replies.
@@ -48,7 +49,7 @@ do
     local worker, err = holder_of(stream, id)
     local fields = worker and jobs.read_entry(stream, id)
     if fields and jobs.is_job(fields) then return fields end
-    return nil, err
+    return nil, not worker and err or nil
   end
 
   -- more_of: what is said of a job that is done, after its entry id: { units: what it really cost, reports: of the
@@ -139,6 +140,19 @@ do
     local fields, err = pending_job(stream, id)
     if not fields then return err or 0 end
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
+  end
+
+  -- count_deliveries: an entry was delivered so often. A worker that reads its history, or claims an entry without
+  -- JUSTID, gets it again: each time is a try, and counts as one.
+  function jobs.count_deliveries(fields, deliveries)
+    if deliveries > 1 and jobs.is_job(fields) then
+      fields.attempt = digits(integer(fields.attempt or '1') + deliveries - 1)
+    end
+  end
+
+  -- is_used_up: whether a job was tried more often than its policy allows; by now a worker holds it once more.
+  function jobs.is_used_up(ctx, fields)
+    return jobs.is_job(fields) and integer(fields.attempt or '1') > policy_of(ctx.rec, fields.bucket).attempts
   end
 
   -- finish: an entry is finished: acknowledge and delete it, and free its slots. The first comes first: the job is
@@ -280,10 +294,10 @@ do
     local how, err = options_of(args)
     if err then return err end
     local ctx = context.open(space, now_us)
-    local worker
-    worker, err = holder_of(stream, id)
-    if not worker then return err or 0 end
+    local worker, deliveries = holder_of(stream, id)
+    if not worker then return deliveries or 0 end
     local fields, list = jobs.read_entry(stream, id)
+    if fields then jobs.count_deliveries(fields, deliveries) end
     ctx.earlier, ctx.report = false, nil
     local outcome, slowed, nodes = 0, nil, nil
     if fields and jobs.is_job(fields) then

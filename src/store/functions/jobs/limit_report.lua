@@ -1,5 +1,5 @@
 -- needs: base, base.keys, base.names, context, jobs.node_change, limits.constraints, limits.slots, pace.told,
---   policy.chain, policy.forward, policy.record, tree.budget
+--   policy.chain, policy.record, tree.budget
 -- Limit reports: the other side says how much more it lets through. A worker passes that on with the job that was
 -- answered (jobs), or anybody by drip_told. (What follows from it is in pace/told.)
 
@@ -12,8 +12,9 @@ do
   local MOST_MS = 366 * 86400000
   local TIME_FROM_MS, TIME_TO_MS = 100000000000, 99999999999999 -- such a reset is a time, since 1970
   local REPORTS_MOST = 4 -- in a call
-  local ROUTES_MOST = 16 -- routes in which jobs of a budget are looked for
-  local OUT_READ, OUT_AT_ONCE = 1000, 50 -- entries of a ready stream that are read for jobs that are out; and 1 MiB
+  local ROUTES_MOST = 1000 -- routes in which jobs that are out are looked for
+  -- Entries that are read for jobs that are out, and how many of a route at once; and 1 MiB of them.
+  local OUT_READ, OUT_AT_ONCE = 16000, 50
   local UNITS = { JOB = 'job', COST = 'cost' }
   local OPTIONS = 'REMAINING n RESET ms LIMIT n UNITS job|cost IN budget'
 
@@ -96,30 +97,39 @@ do
     return at == id
   end
 
-  -- count_out_of: count the jobs of a node that are out on a route as those are that leave later (tree/path): only the
-  -- first ones.
-  -- reads   a ready stream      writes  slots, inflight      cost  O(OUT_READ), at most 1 MiB of it
-  local function count_out_of(ctx, id, route_name)
-    if forward.of(ctx.rec, route_name) then return end
-    local stream, from, bytes = keys.ready(ctx.space, route_name), '-', 0
-    for _ = 1, OUT_READ / OUT_AT_ONCE do
-      local found = pcall_redis('XRANGE', stream, from, '+', 'COUNT', OUT_AT_ONCE)
-      if base.is_error(found) then return end
-      for _, entry in ipairs(found) do
-        local fields = base.by_name(entry[2])
-        local name = fields.bucket
-        bytes, from = bytes + #(fields.job or ''), '(' .. entry[1]
-        if name and names.is_bucket(name) and is_below(ctx, name, id) then slots.add(ctx, route_name, entry[1], id) end
-      end
-      if #found < OUT_AT_ONCE or bytes >= MIB then return end
+  -- count_page: count the jobs of a node among the next entries of a ready stream as those are that leave later
+  -- (tree/path). Replies how many entries there were and how many bytes, and where the next page begins, nil: that was
+  -- all.
+  -- writes  slots, inflight
+  local function count_page(ctx, id, route_name, from)
+    local found, bytes = pcall_redis('XRANGE', keys.ready(ctx.space, route_name), from, '+', 'COUNT', OUT_AT_ONCE), 0
+    if base.is_error(found) then return 0, 0, nil end
+    for _, entry in ipairs(found) do
+      local fields = base.by_name(entry[2])
+      local name = fields.bucket
+      bytes, from = bytes + #(fields.job or ''), '(' .. entry[1]
+      if name and names.is_bucket(name) and is_below(ctx, name, id) then slots.add(ctx, route_name, entry[1], id) end
     end
+    return #found, bytes, #found == OUT_AT_ONCE and from or nil
   end
 
-  -- count_out: a node is told of for the first time: count its jobs that are out. Those of a budget may be out on any
-  -- route.
+  -- count_out: a node is told of for the first time: count its jobs that are out. They may be out on any route: its own
+  -- may have changed since. A page of each route in turn, so that a long one hides none of the others.
+  -- cost   O(routes + OUT_READ), at most 1 MiB and a page of each route
   local function count_out(ctx, id)
-    local list = chain.budget_of(id) and pcall_redis('SMEMBERS', ctx.k.routes) or { policy_of(ctx.rec, id).route }
-    for i = 1, base.is_error(list) and 0 or min(#list, ROUTES_MOST) do count_out_of(ctx, id, list[i]) end
+    local list, entries, bytes = pcall_redis('SMEMBERS', ctx.k.routes), 0, 0
+    local left = {}
+    for i = 1, base.is_error(list) and 0 or min(#list, ROUTES_MOST) do left[i] = { name = list[i], from = '-' } end
+    while left[1] and entries < OUT_READ and bytes < MIB do
+      local more = {}
+      for _, one in ipairs(left) do
+        local n, size
+        n, size, one.from = count_page(ctx, id, one.name, one.from)
+        entries, bytes = entries + n, bytes + size
+        if one.from then more[#more + 1] = one end
+      end
+      left = more
+    end
   end
 
   -- is_told: whether something is told of a node.

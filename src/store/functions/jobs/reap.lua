@@ -1,5 +1,5 @@
 -- needs: base, base.keys, context, context.memory, jobs, jobs.heal, jobs.release, limits.constraint_store,
---   policy.record, queue.retries, route, state
+--   policy.record, queue.retries, route, route.position, state
 -- Reap: take back jobs from workers that fell silent, and delete entries that are finished, for workers that use a
 -- plain XACK.
 
@@ -43,11 +43,36 @@ do
     note(ctx, 'vanished', stream .. ' ' .. id)
   end
 
-  -- expire: take back a pending entry whose lease has run out. pass.left_ms is the shortest time that a lease still
-  -- runs.
+  -- take_back: take back a pending entry that was delivered so often. `is_over` says, given its fields, whether it is
+  -- to be taken back at all. Replies whether it is gone.
+  local function take_back(ctx, pass, stream, route_name, row, how, is_over)
+    local id = row[1]
+    local fields, list = jobs.read_entry(stream, id)
+    if not fields then -- its lease was remembered, but the entry is gone
+      vanished(ctx, stream, route_name, id)
+      return true
+    end
+    ctx.bytes = ctx.bytes + #(fields.job or '')
+    jobs.count_deliveries(fields, row[4])
+    if is_over and not is_over(ctx, fields) then return false end
+    local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    if is_error(outcome) then
+      note(ctx, 'refused', stream, is_error(outcome))
+      return true
+    end
+    pass.taken_back = pass.taken_back + 1
+    count(ctx, 'lease_expired', 1)
+    if outcome == 2 then count(ctx, 'expired_dead', 1) end
+    return true
+  end
+
+  -- expire: take back a pending entry whose lease has run out, or that was delivered more often than it may be tried:
+  -- each delivery begins a lease. pass.left_ms is the shortest time that a lease still runs.
   local function expire(ctx, pass, stream, route_name, row)
     if not pass.takes_back then return end
     local id, idle_ms = row[1], row[3] + pass.ahead_ms
+    local too_often = { dead = true, reason = 'delivered too often' }
+    if row[4] > 1 and take_back(ctx, pass, stream, route_name, row, too_often, jobs.is_used_up) then return end
     if row[3] == 0 then restart(stream, id, row[2]) end
     if idle_ms < LEASE_MIN_MS then
       pass.left_ms = min(pass.left_ms, LEASE_MIN_MS - idle_ms)
@@ -59,15 +84,7 @@ do
     elseif idle_ms < lease then
       pass.left_ms = min(pass.left_ms, lease - idle_ms)
     else
-      local fields, list = jobs.read_entry(stream, id)
-      -- Its lease was remembered, but the entry is gone.
-      if not fields then return vanished(ctx, stream, route_name, id) end
-      ctx.bytes = ctx.bytes + #(fields.job or '')
-      local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, { reason = 'lease expired' })
-      if is_error(outcome) then return note(ctx, 'refused', stream, is_error(outcome)) end
-      pass.taken_back = pass.taken_back + 1
-      count(ctx, 'lease_expired', 1)
-      if outcome == 2 then count(ctx, 'expired_dead', 1) end
+      take_back(ctx, pass, stream, route_name, row, { reason = 'lease expired' })
     end
   end
 
@@ -100,65 +117,97 @@ do
     return true
   end
 
-  -- lag_of: how many entries no worker has read yet, or nil where Redis does not know. Where there is none but the lag
-  -- is not 0, the group's count is corrected: on a promoted replica it would stay wrong (see `undelivered` in route).
-  local function lag_of(stream, group)
-    local lag = group.lag or nil
-    if lag == 0 or route.oldest(stream, group) then return lag end
-    if lag then route.all_read(stream, group) end
-    return 0
-  end
-
   -- may_hide: whether finished entries may be behind a pending one. A wrong lag may hide finished ones by chance, so
   -- some passes always look for them.
   local function may_hide(stream, group, lag, thorough)
     return thorough or lag == nil or call('XLEN', stream) ~= group.pending + lag
   end
 
-  -- moves_by: how often groups have been moved by now; read once in a call.
-  local function moves_by(pass)
-    pass.moves = pass.moves or route.foreign_moves()
-    return pass.moves
-  end
-
-  -- take_back_skipped: take back the entries after `after` that the group has passed and that nobody holds. Somebody
-  -- has moved the group by XGROUP SETID, so they may never have been delivered, and go back into their buckets. An
-  -- entry that a plain XACK finished since the last pass is delivered once more, because Redis does not tell the two
-  -- apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
-  local function take_back_skipped(ctx, pass, stream, route_name, after, delivered)
+  -- take_back_skipped: take back the entries of a range that the group passed when it was moved, and that nobody holds:
+  -- they may never have been delivered, and go back into their buckets. An entry that a plain XACK finished since the
+  -- group was seen before the move is delivered once more, because Redis does not tell the two apart. Replies nil,
+  -- 'more' where some are left for another call, 'stop' where one cannot go back.
+  local function take_back_skipped(ctx, pass, stream, route_name, range)
     local how = { keep = true, delay_us = 0, reason = 'skipped' }
     while true do
       if ctx.bytes >= MIB or pass.skipped >= REMOVE_MOST then return 'more' end
-      local entry = call('XRANGE', stream, '(' .. after, delivered, 'COUNT', 1)[1]
+      local entry = call('XRANGE', stream, '(' .. range.from, range.to, 'COUNT', 1)[1]
       if not entry then return nil end
-      after = entry[1]
-      if #call('XPENDING', stream, 'workers', after, after, 1) == 0 then
-        local fields, list = jobs.read_entry(stream, after)
+      local id = entry[1]
+      if #call('XPENDING', stream, 'workers', id, id, 1) == 0 then
+        local fields, list = jobs.read_entry(stream, id)
         ctx.bytes, pass.skipped = ctx.bytes + #(fields.job or ''), pass.skipped + 1
-        local outcome = jobs.take_back(ctx, stream, route_name, after, fields, list, how)
+        local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
         if is_error(outcome) then
           note(ctx, 'refused', stream, is_error(outcome))
           return 'stop'
         end
         note(ctx, 'skipped', stream)
       end
+      range.from = id
     end
   end
 
-  -- take_back_moved: take back entries that the group of a route was made to skip since the last pass
-  -- (`memory.delivered`). Replies as `take_back_skipped`.
-  local function take_back_moved(ctx, pass, stream, route_name, group)
-    local known, delivered = ctx.memory.delivered[route_name], group['last-delivered-id']
-    local moves = moves_by(pass)
-    local was_moved = known and moves > known.moves
-    local newest = (was_moved or not known or not group.lag) and route.newest_before_group(stream, group)
-    if was_moved or newest then
-      local left = take_back_skipped(ctx, pass, stream, route_name, known and known.id or '0-0', delivered)
+  -- take_back_moved: take back what the group of a route was made to skip. Where it was set to an id that the stream
+  -- has not reached, it comes back to the newest one. Replies as `take_back_skipped`.
+  local function take_back_moved(ctx, pass, stream, route_name, p, newest)
+    while p.skipped[1] do
+      local left = take_back_skipped(ctx, pass, stream, route_name, p.skipped[1])
       if left then return left end
-      if newest then return route.deliver_after(stream, newest) and 'more' or 'stop' end
+      table.remove(p.skipped, 1)
     end
-    ctx.memory.delivered[route_name] = { id = delivered, moves = moves }
-    return nil
+    if not newest then return nil end
+    if not route.deliver_after(stream, newest) then return 'stop' end
+    p.id, p.read = newest, false
+    return 'more'
+  end
+
+  -- is_of_future: whether a group is set to an id from after now: it may be one that the stream has not reached.
+  local function is_of_future(group)
+    return match(group['last-delivered-id'], '^%d+') * 1000 > clock('')
+  end
+
+  -- look_at_group: notice where the group was moved, and take back what it was made to skip. Replies nil and its lag:
+  -- how many entries no worker has read yet, nil where Redis does not know; or as `take_back_skipped`.
+  -- Where there is none but the lag is not 0, the group's count is corrected: on a promoted replica it would stay wrong
+  -- (see `undelivered` in route).
+  local function look_at_group(ctx, pass, stream, name, group, p)
+    local lag = group.lag or nil
+    local is_all_read = lag ~= 0 and not route.oldest(stream, group)
+    local newest = (is_all_read or is_of_future(group)) and route.newest_before_group(stream, group)
+    position.see(p, stream, group, newest)
+    local left = take_back_moved(ctx, pass, stream, name, p, newest)
+    if left then return left end
+    if is_all_read and lag then p.read = route.set_read(stream, group, 0) or p.read end
+    return nil, is_all_read and 0 or lag
+  end
+
+  -- end_route: all entries of a route are looked at. A group whose count is not known gets one: without it nobody would
+  -- see that it is moved. What is finished is deleted by now, so that all but the pending ones are undelivered.
+  local function end_route(ctx, stream, name, p)
+    if not p.read then
+      local group = route.group_of(stream)
+      p.read = route.set_read(stream, group, max(0, call('XLEN', stream) - group.pending)) or false
+    end
+    position.store(ctx, name, p)
+  end
+
+  -- look_at_empty: a route with no entries, or without a stream. What is not known of its group is looked at once, and
+  -- again now and then: a daemon at rest asks little.
+  local function look_at_empty(ctx, pass, stream, name)
+    local is_asked = pass.thorough or not ctx.memory.positions[name]
+    local group = is_asked and call('EXISTS', stream) == 1 and route.group_of(stream)
+    if group then
+      local p, newest = position.of(ctx, name), route.newest_before_group(stream, group)
+      position.see(p, stream, group, newest)
+      p.skipped = {} -- nothing is there
+      if newest and route.deliver_after(stream, newest) then p.read = false end
+      end_route(ctx, stream, name, p)
+    end
+    if not pass.named[name] then
+      call('SREM', ctx.k.routes, name)
+      position.forget(ctx, name, true)
+    end
   end
 
   -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where the next
@@ -170,23 +219,24 @@ do
     pass.live = pass.live + length
     if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
     if length == 0 then
-      local known = ctx.memory.delivered[name]
-      -- Entries that are there later were added later.
-      ctx.memory.delivered[name] = { id = '0-0', moves = known and known.moves or moves_by(pass) }
-      if not pass.named[name] then call('SREM', ctx.k.routes, name) end
+      look_at_empty(ctx, pass, stream, name)
       return nil
     end
     local group = route.group_of(stream)
-    if not group then route.make(ctx.space, name) return nil end
-    local delivered, most, lag = group['last-delivered-id'], ctx.limits.batch - pass.rows, lag_of(stream, group)
-    local left = from == '' and take_back_moved(ctx, pass, stream, name, group)
+    if not group then
+      route.make(ctx.space, name)
+      position.forget(ctx, name)
+      return nil
+    end
+    local p, delivered, most = position.of(ctx, name), group['last-delivered-id'], ctx.limits.batch - pass.rows
+    local left, lag = look_at_group(ctx, pass, stream, name, group, p)
     if left then return left == 'more' and '' or nil end
     local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
     if from == '' then
       if not trim_front(pass, stream, rows[1] and rows[1][1] or delivered) then return '' end
       if not rows[1] then
         pass.removed = pass.removed + call('XDEL', stream, delivered)
-        return nil
+        return end_route(ctx, stream, name, p)
       end
     end
     pass.rows = pass.rows + #rows
@@ -202,7 +252,7 @@ do
     end
     if #rows == most then return last end
     if behind and last ~= '' and not remove_between(ctx, pass, stream, '(' .. last, delivered) then return last end
-    return nil
+    return end_route(ctx, stream, name, p)
   end
 
   -- drip__reap: a part of a pass over the dispatched jobs: take back those whose lease has run out, delete those that
@@ -221,7 +271,7 @@ do
       memory.age_leases(m, ctx.now)
     end
     local pass = {
-      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = nil, ahead_ms = 0,
+      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, ahead_ms = 0,
       named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,
     }

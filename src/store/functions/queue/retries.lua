@@ -259,6 +259,13 @@ do
     count(ctx, 'retried', 1)
   end
 
+  -- note_vanished: a bucket has its turn, its queue is empty, and no retry or delayed job was announced: somebody
+  -- deleted the queue or took jobs out of it, or Redis did, because the key had a time to live.
+  function retries.note_vanished(ctx, s)
+    count(ctx, 'queues_vanished', 1)
+    note(ctx, 'emptied', s.queue)
+  end
+
   -- forget_all: delete all retries of a bucket. The caller reconciles the index.
   function retries.forget_all(ctx, name)
     call('UNLINK', ctx.k.retry .. name)

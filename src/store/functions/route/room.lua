@@ -1,4 +1,5 @@
--- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks, route.turns
+-- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks,
+--   route.position, route.turns
 -- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
 -- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
 -- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
@@ -292,6 +293,14 @@ do
     end
   end
 
+  -- glance: notice where the group of a stream of this length was moved. Where that made it skip entries, the count
+  -- that was lost is set at once, so that the next move is seen too.
+  local function glance(ctx, name, r, group, length)
+    local p = position.glance(ctx, name, r.stream, group)
+    if p.read or not p.skipped[1] then return end
+    p.read = route.set_read(r.stream, group, max(0, length - group.pending)) or false
+  end
+
   -- look_at_stream: look at a route with a ready stream of this length.
   local function look_at_stream(ctx, name, r, length, is_held_look)
     local undelivered, window = length, room.window_of(ctx, name)
@@ -300,7 +309,7 @@ do
     -- bound is not enough, or where buckets are held: then the number decides how many of them have their turns.
     if length > 0 and (window or is_held_look or length >= ctx.limits.max_ready) then
       local group = route.group_of(r.stream)
-      if not group then route.make(ctx.space, name) end
+      if group then glance(ctx, name, r, group, length) else route.make(ctx.space, name) end
       undelivered = group and route.undelivered(group, length) or length
       local delivered = group and group['last-delivered-id']
       if delivered and r.delivered and names.is_after(r.delivered, delivered) then r.wakes = r.sent end

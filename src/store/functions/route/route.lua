@@ -1,4 +1,4 @@
--- needs: base, base.keys, base.names, policy.forward
+-- needs: base, base.keys, base.names, policy.forward, route.position
 -- Routes: the ready streams, and the lists that other workers serve (policy/forward). How many more jobs a route takes
 -- is in route/room.
 
@@ -6,16 +6,23 @@ local route = {}
 do
   local is_error, by_name = base.is_error, base.by_name
 
+  local LATELY_MS = 60000 -- a worker that asks again and again does so more often than this
+
   -- No id follows it, and Redis does not take it as the beginning of a range.
   local LAST_ID = '18446744073709551615-18446744073709551615'
 
   -- make: create a route's stream and its group, where they are missing. Only functions that may run when memory is
   -- full call it: otherwise a full Redis could never be emptied. Replies an error, or nil.
   function route.make(space, name)
-    local made = pcall_redis('XGROUP', 'CREATE', keys.ready(space, name), 'workers', '0', 'MKSTREAM')
+    local stream, k = keys.ready(space, name), keys.of(space)
+    local is_new = call('EXISTS', stream) == 0
+    -- Of a new stream nothing is read: Redis would say that it does not know (route/position).
+    local made = is_new and pcall_redis('XGROUP', 'CREATE', stream, 'workers', '0', 'MKSTREAM', 'ENTRIESREAD', '0')
+      or pcall_redis('XGROUP', 'CREATE', stream, 'workers', '0', 'MKSTREAM')
     local err = is_error(made)
     if err and not find(err, 'BUSYGROUP', 1, true) then return err end
-    call('SADD', keys.of(space).routes, name)
+    if not err then position.made(k, name, is_new and 0) end
+    call('SADD', k.routes, name)
   end
 
   -- add: put a job into a ready stream. The fields of an entry are spelled only here; `...` are further ones, names and
@@ -41,51 +48,65 @@ do
     end
   end
 
-  -- Two subcommands of XGROUP can lose jobs in the wrong hands, so `dripd acl` grants them to nobody. For a daemon with
-  -- such a role the repairs that need them are left out. Once refused they are not tried again.
-  local may_move_groups = true
-  local own_moves = 0 -- how often these functions called XGROUP SETID
+  -- Two subcommands of XGROUP can lose jobs in the wrong hands, so `dripd acl` grants them to daemons alone. Where the
+  -- caller may not use them, the repairs that need them are left out, and tried again after a minute.
+  local REFUSED_S = 60
+  local refused_s
 
-  local function note_permission(reply)
+  local function may_move_groups()
+    if not refused_s then return true end
+    local now = call('TIME')[1] + 0
+    if now - refused_s < REFUSED_S and now >= refused_s then return false end
+    refused_s = nil
+    return true
+  end
+
+  -- is_done: whether such a subcommand was run, by its reply.
+  local function is_done(reply)
     local err = is_error(reply)
-    may_move_groups = not (err and base.is_refused(err))
+    if err and base.is_refused(err) then refused_s = call('TIME')[1] + 0 end
+    return not err
   end
 
-  -- set_delivered: set the group's last delivered id.
-  local function set_delivered(stream, ...)
-    note_permission(pcall_redis('XGROUP', 'SETID', stream, 'workers', ...))
-    if may_move_groups then own_moves = own_moves + 1 end
+  -- consumers_of: what Redis says of the workers of a stream; none where it has no group.
+  function route.consumers_of(stream)
+    local consumers = pcall_redis('XINFO', 'CONSUMERS', stream, 'workers')
+    if is_error(consumers) then return {} end
+    for i, list in ipairs(consumers) do consumers[i] = by_name(list) end
+    return consumers
   end
 
-  -- foreign_moves: how often others called XGROUP SETID on this server, for any stream. The number falls where the
-  -- server's figures are reset, and is 0 where the caller may not ask.
-  function route.foreign_moves()
-    local figures = pcall_redis('INFO', 'commandstats')
-    if is_error(figures) then return 0 end
-    return (tonumber(match(figures, 'cmdstat_xgroup|setid:calls=(%d+)')) or 0) - own_moves
+  -- workers_of: those workers of a stream that hold a job, or asked for one lately. The names of others stay for an
+  -- hour, or, where nobody may delete them, for ever.
+  function route.workers_of(ctx, stream)
+    local list, ahead_ms = {}, max(0, floor((ctx.now - base.clock('')) / 1000))
+    for _, consumer in ipairs(route.consumers_of(stream)) do
+      if consumer.pending > 0 or consumer.idle + ahead_ms <= LATELY_MS then list[#list + 1] = consumer end
+    end
+    return list
   end
 
   -- forget_silent: delete the names of workers that hold nothing and have not asked for so long: they ended. A worker
   -- that waits in an endless read gets its name again with its next job.
   -- cost   O(names)
   function route.forget_silent(stream, longer_than_ms, most)
-    local consumers = may_move_groups and pcall_redis('XINFO', 'CONSUMERS', stream, 'workers') or {}
-    if is_error(consumers) then return end -- no stream yet, or no group
-    for _, list in ipairs(consumers) do
-      local consumer = by_name(list)
+    if not may_move_groups() then return end
+    for _, consumer in ipairs(route.consumers_of(stream)) do
       if consumer.pending == 0 and consumer.idle > longer_than_ms and most > 0 then
-        note_permission(pcall_redis('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name))
-        if not may_move_groups then return end
+        if not is_done(pcall_redis('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name)) then return end
         most = most - 1
       end
     end
   end
 
-  -- all_read: correct the group's count of read entries, where nothing is undelivered.
-  function route.all_read(stream, group)
-    if not may_move_groups then return end
+  -- set_read: correct the group's count of read entries: all of the stream, but for so many. Replies that count, or nil
+  -- where that is not allowed.
+  function route.set_read(stream, group, unread)
+    if not may_move_groups() then return nil end
     local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
-    set_delivered(stream, group['last-delivered-id'], 'ENTRIESREAD', added)
+    local read = max(0, added - unread)
+    local id, text = group['last-delivered-id'], base.digits(read)
+    return is_done(pcall_redis('XGROUP', 'SETID', stream, 'workers', id, 'ENTRIESREAD', text)) and read or nil
   end
 
   -- newest_before_group: the newest id of a stream, where its group is past it; else nil. Somebody set the group to an
@@ -95,10 +116,9 @@ do
     return names.is_after(group['last-delivered-id'], newest) and newest or nil
   end
 
-  -- deliver_after: make the group deliver what is after an id. Replies whether that is allowed.
+  -- deliver_after: make the group deliver what is after the newest entry. Replies whether that is allowed.
   function route.deliver_after(stream, id)
-    if may_move_groups then set_delivered(stream, id) end
-    return may_move_groups
+    return may_move_groups() and is_done(pcall_redis('XGROUP', 'SETID', stream, 'workers', id))
   end
 
   -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows this as the group's

@@ -185,12 +185,10 @@ do
 
   -- workers_of: the workers of a route: name, leases held and ms since it was last heard of, for each. Those that hold
   -- most come first. The second reply is how many there are. None is listed where a call would have to read very many.
-  local function workers_of(r)
+  local function workers_of(ctx, r)
     local list, reply, there_are = {}, {}, r.group and r.group.consumers or 0
     if there_are > CONSUMERS_READ then return reply, there_are end
-    for i, flat in ipairs(r.group and call('XINFO', 'CONSUMERS', r.stream, 'workers') or {}) do
-      list[i] = base.by_name(flat)
-    end
+    if r.group then list = route.workers_of(ctx, r.stream) end
     table.sort(list, function(a, b)
       if a.pending ~= b.pending then return a.pending > b.pending end
       return a.name < b.name
@@ -231,7 +229,7 @@ do
       gates[i] =
         { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
     end
-    local workers, how_many = workers_of(r)
+    local workers, how_many = workers_of(ctx, r)
     local is_parked = b.state == ctx.k.schedule and b.due > ctx.now
     return answer(ctx, {
       place = state.word(ctx, s.state), depth = s.len, over = s.over, keeps = s.allowance,

@@ -7,6 +7,7 @@ do
   local is_error, digits = base.is_error, base.digits
 
   local ROUTES_MOST = 1000 -- routes in a reply
+  local NAMES_READ = 10000 -- names of workers that are read: where there are more, all of them count
 
   -- names: the routes that have a ready stream, and those that forward. The second reply is the former as a set.
   function routes.names(ctx)
@@ -51,13 +52,20 @@ do
     return taken
   end
 
+  -- workers: how many workers a ready stream has: those that hold a job, or asked for one lately.
+  function routes.workers(ctx, found)
+    local there_are = found.group.consumers
+    if there_are > NAMES_READ then return there_are end
+    return #route.workers_of(ctx, found.stream)
+  end
+
   local function row(ctx, name, found)
     local now, group = routes.now(ctx, name, found), found.group
     return {
       name, { found.to or '', found.wrong and (found.wrong_key or found.stream) or '', found.wanted or 'stream' },
       found.ready,
       digits(now.age_us), digits(now.window_us or 0), now.limit, now.held, group and group.pending or 0,
-      group and group.consumers or 0,
+      group and routes.workers(ctx, found) or 0,
       taken_in_all(ctx, name, now.sent), { now.taken or 0, digits(now.over_us or 0) },
     }
   end
@@ -71,7 +79,7 @@ do
   --        all, { jobs taken lately, in so many us } (both 0: not known) }, ... } }, at most 1,000 routes; times are
   --        texts
   -- errors BADARG
-  -- cost   O(routes), and the bytes of one job of each
+  -- cost   O(routes + workers), and the bytes of one job of each
   function routes.list(ctx)
     local list, known, has_stream = {}, routes.names(ctx)
     for _, name in ipairs(known) do
