@@ -218,6 +218,7 @@ impl Config {
     /// Settings that are allowed and hardly meant, each as a sentence for the author of the file.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
+        warnings.extend(self.http.warning(self.record.limits.max_job_bytes.into()));
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
         let rates = tree::warnings(&self.record);
@@ -268,6 +269,7 @@ impl Config {
             ("redis.port", old.port != changed.port),
             ("redis.fsync", old.fsync != changed.fsync),
             ("http.listen", self.http.listen != new.http.listen),
+            ("http.memory", self.http.memory != new.http.memory),
         ];
         let problems: Vec<_> = keys
             .into_iter()

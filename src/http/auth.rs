@@ -174,6 +174,13 @@ impl Caller {
         }
     }
 
+    /// Whether the caller may read answers without bytes of jobs about some bucket, whichever that is: before a body
+    /// that names the bucket is read.
+    pub(super) fn may_read_some(&self) -> Result<(), Problem> {
+        let reads = self.token.as_ref().is_some_and(|token| token.may != May::Push);
+        if reads { Ok(()) } else { self.may_read(None) }
+    }
+
     /// Whether the caller may read answers with bytes of jobs.
     pub(super) fn may_see_jobs(&self, bucket: Option<&str>) -> Result<(), Problem> {
         match self.permits(&[May::Read, May::Operate], bucket) {

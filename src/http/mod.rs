@@ -35,6 +35,7 @@ mod health;
 mod jobs;
 mod last_scrape;
 mod listen;
+mod memory;
 pub mod metric;
 mod metrics;
 mod mutations;
@@ -47,6 +48,7 @@ mod route;
 mod routes;
 mod serve;
 mod state;
+mod stream;
 mod submit;
 mod throughput;
 

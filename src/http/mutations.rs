@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{NoQuery, query, read_json, read_members};
+use super::body::{NoQuery, Unread, query, read_json, read_members};
 use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
@@ -196,7 +195,7 @@ impl FromRequestParts<Arc<AppState>> for MutationRequest {
 }
 
 /// `PATCH …/settings`, also with a key behind it.
-pub(super) async fn set(request: MutationRequest, body: Body) -> Result<Json<Changed>, Problem> {
+pub(super) async fn set(request: MutationRequest, body: Unread) -> Result<Json<Changed>, Problem> {
     let given: Map<String, Value> = match &request.key {
         None => read_json(body).await?,
         Some(key) => Map::from_iter([(key.clone(), read_json(body).await?)]),
@@ -235,7 +234,7 @@ fn direction_of(verb: &str) -> Option<(Direction, bool)> {
 }
 
 /// `POST …/pause`, `resume`, `close`, `open`.
-pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<Changed>, Problem> {
+pub(super) async fn pause(request: MutationRequest, body: Unread) -> Result<Json<Changed>, Problem> {
     let (verb, subject) = (request.verb, request.target.subject());
     let known = direction_of(verb).filter(|(direction, _)| !subject.is_budget || *direction == Direction::Out);
     let (direction, stops) = known.ok_or_else(|| {
@@ -266,8 +265,8 @@ pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<C
     Ok(Json(changed))
 }
 
-/// A change of what holds the bucket or budget of a request, or the budget that `in` of its body names: for that a caller
-/// needs the permission for all buckets.
+/// A change of what holds the bucket or budget of a request, or the budget that `in` of its body names: for that the
+/// caller's token must be for the budget too.
 fn node_request<W>(
     request: &MutationRequest,
     what: Option<W>,
@@ -285,7 +284,7 @@ fn node_request<W>(
 }
 
 /// `POST …/slow`.
-pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<Slowed>, Problem> {
+pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Unread) -> Result<Json<Slowed>, Problem> {
     let body: SlowBody = read_members(body).await?;
     let lasts = match (body.lasts.as_deref(), body.clear) {
         (Some(text), false) => time(Some(text))?,
@@ -298,7 +297,7 @@ pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Re
 }
 
 /// `POST …/told`.
-pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<TakenReport>, Problem> {
+pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Unread) -> Result<Json<TakenReport>, Problem> {
     let body: ToldBody = read_members(body).await?;
     let told = node_request(&request, body.report()?, body.within.as_deref(), body.reason.as_deref())?;
     let by = request.context.by();
@@ -306,7 +305,7 @@ pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Body) -> Re
 }
 
 /// `POST …/purge`.
-pub(super) async fn purge(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<Purged>, Problem> {
+pub(super) async fn purge(_: NoQuery, request: MutationRequest, body: Unread) -> Result<Json<Purged>, Problem> {
     let options: PurgeOptions = read_members(body).await?;
     let bucket = name(request.target.subject().pattern)?;
     let by = request.context.by();

@@ -20,6 +20,7 @@ mod help;
 mod hostile_text;
 pub mod http;
 mod http_connections;
+mod http_memory;
 mod http_operate;
 mod http_push;
 mod http_redis;
