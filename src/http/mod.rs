@@ -43,6 +43,7 @@ mod pages;
 mod problem;
 mod push;
 mod queries;
+mod reach;
 mod resource_path;
 mod route;
 mod routes;

@@ -16,6 +16,7 @@ use super::body::{NoQuery, Unread, query, read_json, read_members};
 use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
+use super::reach;
 use super::resource_path::{ResourcePath, bad_name, name};
 use super::state::AppState;
 use crate::config::settings;
@@ -194,6 +195,15 @@ impl FromRequestParts<Arc<AppState>> for MutationRequest {
     }
 }
 
+impl MutationRequest {
+    /// The bucket that the request is about; `None`: a budget, or all that a glob matches, which only a token for all
+    /// buckets may change.
+    fn one_bucket(&self) -> Result<Option<BucketName>, Problem> {
+        let subject = self.target.subject();
+        (!self.target.is_glob() && !subject.is_budget).then(|| name(subject.pattern)).transpose()
+    }
+}
+
 /// `PATCH …/settings`, also with a key behind it.
 pub(super) async fn set(request: MutationRequest, body: Unread) -> Result<Json<Changed>, Problem> {
     let given: Map<String, Value> = match &request.key {
@@ -204,6 +214,9 @@ pub(super) async fn set(request: MutationRequest, body: Unread) -> Result<Json<C
         return Err(Problem::bad_request("write the keys and their values, as in {\"rate\": \"5/s\"}"));
     }
     let values = values_of_json(&given, &request.target.subject()).map_err(Problem::bad_request)?;
+    if let Some(bucket) = request.one_bucket()? {
+        reach::may_set(&request.context.caller, &request.context.state, &bucket, &values).await?;
+    }
     let reason = reason(request.query.reason.as_deref())?;
     let lasts = time(request.query.lasts.as_deref())?;
     let by = request.context.by();
@@ -216,6 +229,9 @@ pub(super) async fn unset(request: MutationRequest) -> Result<Json<Changed>, Pro
     let keys: Vec<String> = request.key.iter().cloned().collect();
     let keys = settings::parse_keys(&keys, request.target.subject().is_budget);
     let keys = keys.map_err(|why| Problem::bad_request(why.to_string()))?;
+    if let Some(bucket) = request.one_bucket()? {
+        reach::may_unset(&request.context.caller, &request.context.state, &bucket, &keys).await?;
+    }
     let reason = reason(request.query.reason.as_deref())?;
     let by = request.context.by();
     let unset = UnsetRequest { target: request.target, keys, reason };
@@ -274,8 +290,8 @@ fn node_request<W>(
     why: Option<&str>,
 ) -> Result<NodeRequest<W>, Problem> {
     let (reason, within) = (reason(why)?, within.map(name).transpose()?);
-    if within.is_some() {
-        request.context.caller.may_operate(None)?;
+    if let Some(budget) = &within {
+        request.context.caller.may_operate_in(budget.as_str())?;
         if request.target.subject().is_budget {
             return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
         }

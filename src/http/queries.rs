@@ -17,6 +17,7 @@ use super::document::keys::BucketKeysOrNone;
 use super::document::shapes;
 use super::memory::Room;
 use super::problem::Problem;
+use super::reach;
 use super::resource_path::name;
 use crate::explain::WhatIfSaid;
 use crate::model::duration::count_per_period;
@@ -119,6 +120,8 @@ pub(super) async fn what_if(
     }
     let subject = Subject { is_budget: false, pattern: bucket.as_str() };
     let values = values_of_json(&set, &subject).map_err(Problem::bad_request)?;
+    // The forecast tells how much the budget and the workers that it names have to do.
+    reach::names_nothing_of_others(&caller, &state, &bucket, &values)?;
     let request = WhatIfRequest { bucket, values, push };
     Ok(Json(state.query(async |store| request.run(&store).await).await?))
 }

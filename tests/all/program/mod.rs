@@ -26,6 +26,7 @@ mod http_push;
 mod http_redis;
 mod http_schema;
 mod http_sockets;
+mod http_some_buckets;
 mod http_who;
 pub mod library;
 mod limit;
