@@ -27,7 +27,7 @@ pub(super) struct Token {
 }
 
 /// The tokens and the host names that the configuration lists.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct AccessPolicy {
     tokens: Vec<Arc<Token>>,
     hosts: Vec<String>,
