@@ -25,9 +25,14 @@ pub struct HttpSettings {
     pub listen_is_written: bool,
     /// Host names, with or without a port, by which others reach the server; in lower case.
     pub hosts: Vec<String>,
+    /// The most bytes that all bodies and answers together hold.
+    pub memory: usize,
     /// The tokens and their permissions.
     pub tokens: Vec<TokenSettings>,
 }
+
+/// The bytes of all bodies and answers together unless `http.memory` says otherwise.
+const MEMORY: usize = 64 * 1_048_576;
 
 /// The address of the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +67,25 @@ words! {
         Read = "read",
         /// All.
         Operate = "operate",
+    }
+}
+
+impl HttpSettings {
+    /// The largest body or answer for which there can be room: an eighth is left to others.
+    pub fn largest(&self) -> usize {
+        self.memory - self.memory / 8
+    }
+
+    /// The warning that a job may be too large for HTTP, if that is so.
+    pub(super) fn warning(&self, max_job_bytes: u64) -> Option<String> {
+        let largest = self.largest();
+        let fits = self.listen == Listen::Off || usize::try_from(max_job_bytes).is_ok_and(|most| most <= largest);
+        (!fits).then(|| {
+            format!(
+                "limits.max_job_bytes is {max_job_bytes}, and over HTTP a job has at most {largest} bytes, seven eighths of \
+                 http.memory"
+            )
+        })
     }
 }
 
@@ -119,6 +143,7 @@ pub(super) fn http_settings(section: &mut Section, environment: &Environment, pr
     let listen = section.read("listen", |v| Listen::parse(v.as_str()?), problems);
     let listen = listen.unwrap_or(Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), HTTP_PORT)));
     let hosts = section.read("hosts", |v| v.as_array()?.iter().map(host_of).collect::<Option<Vec<_>>>(), problems);
+    let memory = section.number("memory", problems).unwrap_or(MEMORY);
     let entries = section.sections("token", &[keys::HTTP_TOKEN], problems);
     let mut tokens: Vec<TokenSettings> =
         entries.into_iter().filter_map(|mut entry| token(&mut entry, environment, problems)).collect();
@@ -134,7 +159,7 @@ pub(super) fn http_settings(section: &mut Section, environment: &Environment, pr
     if !listen.is_local() && tokens.is_empty() && problems.count() == before {
         problems.add(format!("http.listen: {}", open_to_all(&listen)));
     }
-    HttpSettings { listen, listen_is_written, hosts: hosts.unwrap_or_default(), tokens }
+    HttpSettings { listen, listen_is_written, hosts: hosts.unwrap_or_default(), memory, tokens }
 }
 
 /// A host name or an address, with or without a port, in lower case; `None` for anything else. An IPv6 address gets its brackets, which
@@ -187,6 +212,22 @@ mod tests {
             let why = listen(bad).expect_err(bad);
             assert!(why.contains("http.listen: ") && why.contains("unix:/path"), "{why}");
         }
+    }
+
+    #[test]
+    fn the_memory_has_a_bound_and_a_job_that_does_not_fit_is_warned_of() {
+        assert_eq!(read("").expect("the default").memory, 67_108_864);
+        assert_eq!(read("[http]\nmemory = 16777216\n").expect("good").memory, 16_777_216);
+        for bad in ["16777215", "2147483649", "'64MiB'"] {
+            let why = read(&format!("[http]\nmemory = {bad}\n")).expect_err(bad);
+            assert!(why.contains("http.memory: ") && why.contains("16777216 to 2147483648"), "{why}");
+        }
+        let warnings = |text: &str| Config::parse(text, None, &Environment::default()).expect("good").warnings();
+        let large = "[limits]\nmax_job_bytes = 58720257\n";
+        let why = warnings(large).join("");
+        assert!(why.contains("http.memory") && why.contains("58720256 bytes"), "{why}");
+        assert_eq!(warnings(&large.replace("257", "256")), [""; 0]);
+        assert_eq!(warnings(&(large.to_owned() + "[http]\nlisten = ''\n")), [""; 0]);
     }
 
     #[test]

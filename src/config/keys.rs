@@ -336,6 +336,13 @@ pub const HTTP: &[Key] = &[
         Allowed::Words("write a list of names such as \"drip.example.com\", each with or without a port"),
         "By which names others reach the server, besides those of loopback: behind a reverse proxy, its name. Requests for other names are refused.",
     ),
+    key(
+        "memory",
+        "67108864",
+        Allowed::Number(16 * 1_048_576, 2_147_483_648),
+        "How many bytes all bodies and answers together hold at most. A request that finds no room waits, and after 5 s is answered `503`. \
+         A change needs a restart.",
+    ),
 ];
 
 /// `[[http.token]]`.

@@ -218,6 +218,7 @@ impl Config {
     /// Settings that are allowed and hardly meant, each as a sentence for the author of the file.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
+        warnings.extend(self.http.warning(self.record.limits.max_job_bytes.into()));
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
         warnings.extend(tree::cost_warnings(&self.record).into_iter().take(MOST_NAMED));
@@ -269,6 +270,7 @@ impl Config {
             ("redis.port", old.port != changed.port),
             ("redis.fsync", old.fsync != changed.fsync),
             ("http.listen", self.http.listen != new.http.listen),
+            ("http.memory", self.http.memory != new.http.memory),
         ];
         let problems: Vec<_> = keys
             .into_iter()

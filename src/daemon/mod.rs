@@ -34,7 +34,7 @@ use crate::system::systemd;
 use inbox::{Command, Inbox};
 use primaries::Primaries;
 use ready::{Connection, PreparedServer};
-use reload::Reloads;
+use reload::{Next, Reloads};
 use said::Said;
 use stop::Ending;
 
@@ -95,8 +95,10 @@ pub struct Daemon {
     /// The configuration file that the command line names.
     named: Option<PathBuf>,
     environment: Environment,
-    /// The configuration as it was last read.
+    /// The configuration that the daemon obeys.
     config: Config,
+    /// A configuration that was read since and comes into force when its record is stored.
+    next: Option<Arc<Next>>,
     address: Address,
     layout: Layout,
     identity: Identity,
@@ -169,6 +171,7 @@ impl Daemon {
             environment,
             layout: Layout::of(&config.redis),
             config,
+            next: None,
             address,
             identity: Identity::of_this_process(),
             built_in,

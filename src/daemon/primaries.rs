@@ -2,12 +2,14 @@
 //! moves to another server its loops follow it. The topology of the store says which server has which partition.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::ready::PreparedServer;
+use super::reload::Next;
 use super::said::LastReason;
 use super::{End, Ended, Session};
 use crate::model::partitioning::ranges;
@@ -65,6 +67,8 @@ struct Serving {
     is_busy: bool,
     /// The record is put into force meanwhile.
     stores_record: bool,
+    /// With it a configuration that was read since the last one; `None`: the daemon's own.
+    next: Option<Arc<Next>>,
     /// The authority was on the move: until then it is not asked again.
     authority_rests: Option<Instant>,
     /// Whether Redis reports changes; none before the server was made ready.
@@ -115,7 +119,9 @@ impl Session<'_> {
             serving.partitions.insert(number, serving.stop.child_token());
         }
         serving.stores_record = added.has_authority() && std::mem::take(&mut self.daemon.must_store_record);
-        let (connection, config) = (self.connection.clone(), self.daemon.config.clone());
+        serving.next = self.daemon.next.clone().filter(|_| serving.stores_record);
+        let config = serving.next.as_ref().map_or(&self.daemon.config, |next| &next.config).clone();
+        let connection = self.connection.clone();
         let preparing = connection.prepare(added, is_new, config, serving.stores_record);
         self.tasks.spawn(async move { Ended::Ready { connection_id, prepared: preparing.await.map(Box::new) } });
     }
@@ -138,6 +144,9 @@ impl Session<'_> {
         }
         let serving = self.primaries.known.get_mut(&connection_id)?; // it was lost meanwhile
         let (stores_record, shown) = (std::mem::take(&mut serving.stores_record), serving.shown.clone());
+        if let Some(next) = serving.next.take().filter(|_| !prepared.record_deferred) {
+            self.daemon.obey(&next);
+        }
         if prepared.record_deferred {
             self.daemon.must_store_record |= stores_record;
             serving.wait_for_authority();
@@ -246,6 +255,7 @@ impl Serving {
             reconciler,
             is_busy: false,
             stores_record: false,
+            next: None,
             authority_rests: None,
             tracking: None,
         }

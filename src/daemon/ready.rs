@@ -107,17 +107,19 @@ impl Connection {
                 self.progress.count(&authority.drain(&[]).await?);
                 self.look_at_all().await?;
             }
-            self.store_record(config).await?;
+            self.store_record(config, || {}).await?;
             is_current = Some(true);
         }
         Ok(is_current == Some(true))
     }
 
-    /// Put a record into force in every partition. A change that still spreads is helped to its end first.
-    pub(super) async fn store_record(&mut self, config: &Config) -> Result<(), StoreError> {
+    /// Put a record into force in every partition. A change that still spreads is helped to its end first. `is_stored` is
+    /// called as soon as it holds at the authority: whatever follows, it is in force.
+    pub(super) async fn store_record(&mut self, config: &Config, is_stored: impl FnOnce()) -> Result<(), StoreError> {
         while self.partitions.put_record(&config.record, &config.record_source, false).await? == Put::Busy {
             self.progress.count(&self.partitions.authority().drain(&[]).await?);
         }
+        is_stored();
         self.replicate().await
     }
 

@@ -3,6 +3,9 @@
 //! The file is read, and refused, at once. Good files are put into force one at a time: while one reload runs the next ones wait,
 //! and one reload of the newest file stands for all of them, so the last one asked for wins. Until a file is in force
 //! `must_store_record` is set, and the next session makes up for what a lost connection cut off.
+//!
+//! A file comes into force whole or not at all: the daemon and its HTTP server go on with the old one, tokens and hosts
+//! included, until Redis has stored the record of the new one. Where Redis refuses it, all stays as it was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,9 +32,19 @@ struct Asked {
     at: Instant,
 }
 
+/// A configuration that was read and found good, and is not in force yet, with its tokens.
+pub(super) struct Next {
+    pub(super) config: Config,
+    access: AccessPolicy,
+    /// Whether a record was to be stored before this one was read.
+    was_due: bool,
+}
+
 /// The reload that runs, with all those that it stands for.
 struct Running {
     asked: Vec<Asked>,
+    /// What it puts into force; `None`: the configuration that the daemon has already.
+    next: Option<Arc<Next>>,
     /// Whether the record is stored: from then on the change only spreads.
     stored: Arc<AtomicBool>,
 }
@@ -51,6 +64,16 @@ impl Reloads {
 
     fn is_stored(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.stored.load(Ordering::Relaxed))
+    }
+
+    /// What the reload that runs puts into force.
+    fn next(&self) -> Option<Arc<Next>> {
+        self.running.as_ref().and_then(|running| running.next.clone())
+    }
+
+    /// The same, if its record is stored.
+    pub(super) fn stored_next(&self) -> Option<Arc<Next>> {
+        self.next().filter(|_| self.is_stored())
     }
 
     /// The reload that ran is over: its requests are replied.
@@ -118,14 +141,22 @@ impl Session<'_> {
             return;
         }
         let stored = Arc::new(AtomicBool::new(false));
-        let asked = std::mem::take(&mut self.reloads.waiting);
-        self.reloads.running = Some(Running { asked, stored: Arc::clone(&stored) });
-        let (connection, config) = (self.connection.clone(), self.daemon.config.clone());
-        self.tasks.spawn(async move { Ended::Reload(put_into_force(connection, config, &stored).await) });
+        let (asked, next) = (std::mem::take(&mut self.reloads.waiting), self.daemon.next.clone());
+        self.reloads.running = Some(Running { asked, next: next.clone(), stored: Arc::clone(&stored) });
+        let (connection, config) = (self.connection.clone(), self.daemon.config_to_store());
+        let switch_http = next.and_then(|next| self.daemon.http_switch(&next));
+        let is_stored = move || {
+            switch_http.into_iter().for_each(|switch| switch());
+            stored.store(true, Ordering::Relaxed);
+        };
+        self.tasks.spawn(async move { Ended::Reload(put_into_force(connection, config, is_stored).await) });
     }
 
     /// The reload that ran is over; the next one starts. Replies the end of the session where the connection is lost.
     pub(super) async fn end_reload(&mut self, ended: Result<(), StoreError>) -> Option<End> {
+        if let Some(next) = self.reloads.stored_next() {
+            self.daemon.has_stored(&next);
+        }
         match ended {
             Ok(()) => {
                 self.daemon.must_store_record = !self.reloads.waiting.is_empty();
@@ -135,7 +166,14 @@ impl Session<'_> {
                 }
             }
             Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => {
-                self.reloads.answer_running(&Answer::Failed { why: why.to_string() }).await;
+                let mut why = why.in_words(Role::Daemon);
+                if !self.reloads.is_stored() {
+                    why = format!("redis refused it, and all stays as it was: {why}");
+                    if let Some(next) = self.reloads.next() {
+                        self.daemon.give_up(&next);
+                    }
+                }
+                self.reloads.answer_running(&Answer::Failed { why }).await;
             }
             Err(why) if self.connection.partitions.is_cluster() => {
                 // The record is stored when the authority is served again.
@@ -183,21 +221,52 @@ impl Daemon {
             http.may_reload(&keys, &new.source()).map_err(|why| refused(&why))?;
         }
         super::warn_of(&new);
-        if let Some(http) = &self.http {
-            http.reload(new.clone(), keys);
-        }
-        self.config = new;
+        // Of one that was read before and is not stored, this one takes the place.
+        let was_due = self.next.as_ref().map_or(self.must_store_record, |next| next.was_due);
+        self.next = Some(Arc::new(Next { config: new, access: keys, was_due }));
         self.must_store_record = true;
         self.said.forget_warnings();
         Ok(())
     }
+
+    /// The configuration whose record is to be stored: the one that was read last.
+    pub(super) fn config_to_store(&self) -> Config {
+        self.next.as_ref().map_or(&self.config, |next| &next.config).clone()
+    }
+
+    /// What makes the HTTP server obey a configuration: to be called when its record is stored.
+    fn http_switch(&self, next: &Next) -> Option<impl FnOnce() + Send + use<>> {
+        self.http.as_ref().map(|http| http.switch_to(next.config.clone(), next.access.clone()))
+    }
+
+    /// The record of a configuration is stored in a way that did not switch the HTTP server: from here on all is by it.
+    pub(super) fn obey(&mut self, next: &Arc<Next>) {
+        self.http_switch(next).into_iter().for_each(|switch| switch());
+        self.has_stored(next);
+    }
+
+    /// The record of a configuration is stored: from here on it is the daemon's own.
+    pub(super) fn has_stored(&mut self, next: &Arc<Next>) {
+        self.config = next.config.clone();
+        self.next.take_if(|newest| Arc::ptr_eq(newest, next));
+    }
+
+    /// Redis refused the record of a configuration: the old one stays.
+    fn give_up(&mut self, next: &Arc<Next>) {
+        if self.next.take_if(|newest| Arc::ptr_eq(newest, next)).is_some() {
+            self.must_store_record = next.was_due;
+        }
+    }
 }
 
 /// Store a record, and drain until it has reached every bucket. Jobs that were pushed before are judged by the old record.
-async fn put_into_force(mut connection: Connection, config: Config, stored: &AtomicBool) -> Result<(), StoreError> {
+async fn put_into_force(
+    mut connection: Connection,
+    config: Config,
+    is_stored: impl FnOnce(),
+) -> Result<(), StoreError> {
     connection.look_at_all().await?;
-    connection.store_record(&config).await?;
-    stored.store(true, Ordering::Relaxed);
+    connection.store_record(&config, is_stored).await?;
     let Connection { partitions, invalidations, progress } = connection;
     for mut store in partitions.each() {
         invalidations.of(store.keys().number()).wake_pacer.notify_one();

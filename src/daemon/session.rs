@@ -38,11 +38,15 @@ impl<'d> Session<'d> {
             }
             let stores_record = std::mem::take(&mut daemon.must_store_record);
             let primary = connection.partitions.primaries().remove(0);
-            let preparing = connection.clone().prepare(primary, true, daemon.config.clone(), stores_record);
+            let (config, next) = (daemon.config_to_store(), daemon.next.clone());
+            let preparing = connection.clone().prepare(primary, true, config, stores_record);
             let prepared = daemon.meanwhile(Box::pin(preparing)).await;
             daemon.must_store_record |= stores_record && !matches!(prepared, Some(Ok(_)));
             let Some(prepared) = prepared else { return Ok(None) };
             let prepared = prepared?;
+            if let Some(next) = next.filter(|_| stores_record) {
+                daemon.obey(&next);
+            }
             if let Some(server) = &prepared.server {
                 daemon.said.warn_about(server, &daemon.address);
             }

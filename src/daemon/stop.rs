@@ -53,6 +53,9 @@ impl Session<'_> {
         if tokio::time::timeout_at(until, finish).await.is_err() {
             warn!("a call in hand did not finish in time");
         }
+        if let Some(next) = self.reloads.stored_next() {
+            self.daemon.has_stored(&next);
+        }
         self.reloads.cut_off(matches!(end, End::Stop)).await;
     }
 }

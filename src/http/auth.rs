@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq as _;
 use super::problem::Problem;
 use crate::config::BadConfig;
 use crate::config::http::{HttpSettings, May, is_loopback};
-use crate::model::glob::Glob;
+use crate::model::glob::{Glob, Table};
 
 /// The name of a caller on this machine without a token.
 const NOBODY: &str = "local";
@@ -22,11 +22,12 @@ pub(super) struct Token {
     name: String,
     digest: Vec<u8>,
     may: May,
-    only: Option<Glob>,
+    /// The glob of the names that it is for; none: all.
+    only: Option<String>,
 }
 
 /// The tokens and the host names that the configuration lists.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct AccessPolicy {
     tokens: Vec<Arc<Token>>,
     hosts: Vec<String>,
@@ -82,7 +83,7 @@ impl AccessPolicy {
                 name: one.name.clone(),
                 digest,
                 may: one.may,
-                only: one.only.as_deref().map(Glob::parse),
+                only: one.only.clone(),
             }));
         }
         Ok(policy)
@@ -142,8 +143,7 @@ impl Caller {
             let (name, may) = (&token.name, token.may.as_str());
             return Some(Err(forbidden(format!("the token {name:?} may {may}, and no more"))));
         }
-        let covers = |only: &Glob| bucket.is_some_and(|bucket| only.matches(bucket.as_bytes()));
-        if token.only.as_ref().is_some_and(|only| !covers(only)) {
+        if token.only.is_some() && !bucket.is_some_and(|bucket| self.covers(bucket)) {
             let why = match bucket {
                 Some(bucket) => format!("the token {:?} is not for the bucket {bucket:?}", token.name),
                 None => format!(
@@ -154,6 +154,27 @@ impl Caller {
             return Some(Err(forbidden(why)));
         }
         Some(Ok(()))
+    }
+
+    /// Whether the caller's token, if there is one, is for all buckets.
+    pub(super) fn is_for_all(&self) -> bool {
+        self.token.as_ref().is_none_or(|token| token.only.is_none())
+    }
+
+    /// Whether the caller's token is for the bucket or the budget of this name.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        let only = self.token.as_ref().and_then(|token| token.only.as_ref());
+        only.is_none_or(|only| Glob::parse(only).matches(name.as_bytes()))
+    }
+
+    /// Whether the caller's token certainly is for every name that this glob matches.
+    pub(super) fn covers_all_of(&self, names: &str) -> bool {
+        let only = self.token.as_ref().and_then(|token| token.only.as_ref());
+        only.is_none_or(|only| {
+            let mut table = Table::default();
+            table.add(only, 0);
+            table.covering(names).is_some()
+        })
     }
 
     /// Whether the caller may push into a bucket.
@@ -172,6 +193,24 @@ impl Caller {
             None if self.is_local => Ok(()),
             None => Err(unauthorized("a request from another machine needs a token that may read")),
         }
+    }
+
+    /// Whether the caller may read answers without bytes of jobs about some bucket, whichever that is: before a body
+    /// that names the bucket is read.
+    pub(super) fn may_read_some(&self) -> Result<(), Problem> {
+        let reads = self.token.as_ref().is_some_and(|token| token.may != May::Push);
+        if reads { Ok(()) } else { self.may_read(None) }
+    }
+
+    /// Whether the caller may change something about a budget above one of its buckets.
+    pub(super) fn may_operate_in(&self, budget: &str) -> Result<(), Problem> {
+        self.may_operate(Some(budget)).map_err(|why| {
+            if self.covers(budget) {
+                why
+            } else {
+                forbidden(format!("the token {:?} is not for the budget {budget:?}", self.name()))
+            }
+        })
     }
 
     /// Whether the caller may read answers with bytes of jobs.

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use serde::de::DeserializeOwned;
 
 use super::connection::{ConnectionState, InFlight};
+use super::memory::{Room, SMALL};
 use super::problem::Problem;
 
 /// How long a body may take to arrive.
@@ -25,29 +26,72 @@ const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// The most bytes of a JSON body, which says what to do and is no job.
 const JSON_MOST: usize = 64 * 1_024;
 
-/// Read a body of at most `most` bytes whole. A larger one is refused, and not read further.
-pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
+/// The body of a request, of which nothing was read yet, and the room of the request in memory.
+pub(super) struct Unread {
+    body: Body,
+    room: Arc<Room>,
+}
+
+impl<S: Sync> FromRequest<S> for Unread {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let room = request.extensions().get::<Arc<Room>>().cloned();
+        let room = room.ok_or_else(|| Problem::internal("the request has no room"))?;
+        Ok(Self { body: request.into_body(), room })
+    }
+}
+
+/// Read a body of at most `most` bytes whole, once there is room for it. A larger one is refused, and not read further.
+pub(super) async fn read(Unread { mut body, room }: Unread, most: usize) -> Result<Vec<u8>, Problem> {
+    let most = most.min(room.largest());
     let too_large = || {
         let detail = format!("the body is larger than {most} bytes; nothing was changed");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
     };
+    let size = body.size_hint();
     // The head gives the size: then not a byte of the body is read.
-    if body.size_hint().lower() > most as u64 {
+    if size.lower() > most as u64 {
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_WITHIN, Limited::new(body, most).collect()).await {
-        Ok(Ok(read)) => Ok(read.to_bytes()),
-        Ok(Err(why)) if why.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(why)) => Err(Problem::bad_request(format!("the body ended before it was whole: {why}"))),
-        Err(_) => {
-            let detail = format!("the body took longer than {} s; nothing was changed", BODY_WITHIN.as_secs());
+    // A body that comes in chunks may be as long as is allowed.
+    let expected = size.exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(most);
+    room.at_least(SMALL + expected).await?;
+    let whole = async {
+        let mut whole = Vec::with_capacity(if size.exact().is_some() { expected } else { 0 });
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|why| Problem::bad_request(format!("the body ended before it was whole: {why}")))?;
+            let Ok(piece) = frame.into_data() else { continue };
+            if piece.len() > most - whole.len() {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole)
+    };
+    let late = async {
+        tokio::select! {
+            () = tokio::time::sleep(BODY_WITHIN) => BODY_WITHIN,
+            after = room.is_in_the_way() => after,
+        }
+    };
+    tokio::select! {
+        biased;
+        whole = whole => {
+            let whole = whole?;
+            room.at_most(SMALL + whole.len());
+            Ok(whole)
+        }
+        after = late => {
+            let detail = format!("the body took longer than {} s; nothing was changed", after.as_secs());
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail))
         }
     }
 }
 
 /// Read a JSON body; an empty body counts as an empty object.
-pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+pub(super) async fn read_json<T: DeserializeOwned>(body: Unread) -> Result<T, Problem> {
     let bytes = read(body, JSON_MOST).await?;
     let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
     serde_json::from_slice(text)
@@ -56,7 +100,7 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Prob
 
 /// Read a JSON body that must be an object. Deserializing into the type directly would also accept a list of the
 /// members by position, and an incomplete one.
-pub(super) async fn read_members<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+pub(super) async fn read_members<T: DeserializeOwned>(body: Unread) -> Result<T, Problem> {
     let members: serde_json::Map<String, serde_json::Value> = read_json(body).await?;
     T::deserialize(serde_json::Value::Object(members))
         .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))

@@ -1,12 +1,16 @@
 //! Buckets: the first of all by an order, and one with its explanation.
 
+use std::sync::Arc;
+
 use axum::Json;
+use axum::extract::Extension;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::{QueryResult, at_most, query};
 use super::context::Context;
 use super::document::shapes;
+use super::memory::Room;
 use super::problem::Problem;
 use super::resource_path::ResourcePath;
 use crate::explain::Explanation;
@@ -20,6 +24,9 @@ use crate::store::{Partitions, StoreError};
 
 /// How many buckets are shown unless `limit` says otherwise.
 const SHOWN: usize = 100;
+
+/// The bytes of a bucket in an answer, about.
+const ROW: usize = 1_024;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -98,6 +105,7 @@ impl From<BucketSnapshot> for TopRow {
 /// walk.
 pub(super) async fn top(
     Context { state, caller }: Context,
+    Extension(room): Extension<Arc<Room>>,
     read: QueryResult<TopQuery>,
 ) -> Result<Json<TopBuckets>, Problem> {
     caller.may_read(None)?;
@@ -105,6 +113,7 @@ pub(super) async fn top(
     let by = which.by.as_deref().unwrap_or("empty");
     let by: By = by.parse().map_err(|why| Problem::bad_request(format!("by={by:?} is not known; {why}")))?;
     let limit = at_most("limit", which.limit.unwrap_or(SHOWN), KEPT)?;
+    room.at_least(limit * ROW).await?;
     let only = which.only.as_deref().map(Glob::parse);
     let look = async |mut store: Partitions| {
         let top = store.top(by, only.as_ref(), limit).await?;

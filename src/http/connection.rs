@@ -4,19 +4,21 @@
 //! which a client keeps for later. Here the time of a head runs from its first byte.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::IoSlice;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Interval, MissedTickBehavior};
+
+use super::memory::{Pressure, ROOM_WITHIN};
 
 /// The most connections at a time.
 const CONNECTIONS: usize = 1_024;
+
+/// How many of them have no request that is served: there health is asked for, and the others are told to come later.
+/// So a probe is answered though all requests that there may be stand still.
+const SPARE: usize = 64;
 
 /// The file descriptors that are left to the rest of the daemon.
 const DESCRIPTORS_LEFT: u64 = 128;
@@ -30,21 +32,17 @@ const IDLE_AT_MOST: Duration = Duration::from_secs(75);
 /// How long an answer may wait for a client that reads nothing of it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long an answer may wait for such a client when other connections need the room.
-const STALLED_IN_THE_WAY: Duration = Duration::from_secs(1);
+/// The same for a stream of events, which a listener reads as it comes.
+const EVENT_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long an answer may wait for such a client when others need its connection, or its memory.
+const STALLED_IN_THE_WAY: Duration = Duration::from_millis(500);
 
 /// How often overdue connections are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How many bytes, and for how long, are read of a request that was answered before it was read. A socket that is
-/// closed with unread data resets the connection, and the client may lose the answer.
-const UNREAD_MOST: usize = 16 * 1_048_576;
-const UNREAD_WITHIN: Duration = Duration::from_secs(2);
-
-/// The first megabyte of unread data is read at once. After that all connections together read one piece per interval,
-/// so that endless bodies take no time from the pacer.
-const UNREAD_AT_ONCE: usize = 1_048_576;
-const UNREAD_PIECE: usize = 32 * 1_024;
+/// Of requests that were answered before they were read, all connections together read one piece per interval, so that
+/// endless bodies take no time from the pacer.
 const UNREAD_EVERY: Duration = Duration::from_millis(1);
 
 /// The times since when a connection is in a state.
@@ -63,6 +61,8 @@ pub(super) struct ConnectionState {
     since: Mutex<Since>,
     /// Whether a request's body has not been read to its end.
     pub(super) is_unread: AtomicBool,
+    /// Whether its answer is a stream of events.
+    is_stream: AtomicBool,
     close: Notify,
     /// Whether the connection is closed whatever is in progress on it.
     is_cut: AtomicBool,
@@ -76,6 +76,11 @@ pub(super) struct Connection(Arc<ConnectionState>);
 impl Connection {
     pub(super) fn of(state: &Arc<ConnectionState>) -> Self {
         Self(Arc::clone(state))
+    }
+
+    /// The answer is a stream of events.
+    pub(super) fn is_stream(&self) {
+        self.0.is_stream.store(true, Ordering::Relaxed);
     }
 
     /// Close the connection, whatever is in progress.
@@ -98,26 +103,32 @@ impl ConnectionState {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    fn bytes_came(&self) {
+    pub(super) fn bytes_came(&self) {
         if !self.has_request() {
             self.since().head.get_or_insert_with(Instant::now);
         }
     }
 
-    fn answer_waits(&self) {
+    pub(super) fn answer_waits(&self) {
         self.since().stalled.get_or_insert_with(Instant::now);
     }
 
-    fn answer_was_taken(&self) {
+    pub(super) fn answer_was_taken(&self) {
         let mut since = self.since();
         (since.stalled, since.idle) = (None, Instant::now());
     }
 
-    fn is_overdue(&self, now: Instant) -> bool {
+    /// Whether the connection is to be closed. `is_in_the_way`: others wait for memory, or for a place.
+    fn is_overdue(&self, now: Instant, is_in_the_way: bool) -> bool {
         let since = self.since();
+        let taken_within = match (is_in_the_way, self.is_stream.load(Ordering::Relaxed)) {
+            (true, _) => STALLED_IN_THE_WAY,
+            (false, true) => EVENT_TAKEN_WITHIN,
+            (false, false) => TAKEN_WITHIN,
+        };
         let past = |at: Option<Instant>, most: Duration| at.is_some_and(|at| now.saturating_duration_since(at) >= most);
         let does_nothing = past(since.head, HEAD_WITHIN) || past(Some(since.idle), IDLE_AT_MOST);
-        past(since.stalled, TAKEN_WITHIN) || (does_nothing && !self.has_request())
+        past(since.stalled, taken_within) || (does_nothing && !self.has_request())
     }
 
     /// Wait until this connection must be closed: it is overdue, or has to make room.
@@ -126,7 +137,7 @@ impl ConnectionState {
             self.close.notified().await;
             // A request may have arrived since the decision.
             let is_cut = self.is_cut.load(Ordering::Relaxed);
-            if is_cut || !self.has_request() || self.is_overdue(Instant::now()) {
+            if is_cut || !self.has_request() || self.is_overdue(Instant::now(), false) {
                 return;
             }
         }
@@ -134,21 +145,25 @@ impl ConnectionState {
 }
 
 /// A request that is in flight until this value is dropped.
-pub(super) struct InFlight(Arc<ConnectionState>);
+pub(super) struct InFlight {
+    state: Arc<ConnectionState>,
+    /// Its place among those that are served at a time, once it has one.
+    pub(super) place: Option<OwnedSemaphorePermit>,
+}
 
 impl InFlight {
     pub(super) fn new(state: &Arc<ConnectionState>) -> Self {
         state.requests.fetch_add(1, Ordering::Relaxed);
         state.since().head = None;
-        Self(Arc::clone(state))
+        Self { state: Arc::clone(state), place: None }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.since().idle = Instant::now();
-        self.0.requests.fetch_sub(1, Ordering::Relaxed);
-        self.0.changed.notify_waiters();
+        self.state.since().idle = Instant::now();
+        self.state.requests.fetch_sub(1, Ordering::Relaxed);
+        self.state.changed.notify_waiters();
     }
 }
 
@@ -192,6 +207,11 @@ impl All {
 pub(super) struct Connections {
     all: Mutex<All>,
     most: usize,
+    /// The places of requests that are served at a time.
+    places: Arc<Semaphore>,
+    /// Notified when those that wait for a place are to give way.
+    crowded: Notify,
+    pressure: Arc<Pressure>,
     /// The timer for the next piece of an unread body.
     unread: tokio::sync::Mutex<Interval>,
     /// Notified when a connection comes or ends, or a request is no longer in flight.
@@ -216,14 +236,18 @@ impl Drop for ConnectionGuard {
 impl Connections {
     /// The server's connections, none yet: at most `CONNECTIONS`, and no more than the process has file descriptors
     /// for. The caller must be within the runtime that serves them.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(pressure: Arc<Pressure>) -> Self {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_LEFT)).unwrap_or(usize::MAX);
         let mut unread = tokio::time::interval(UNREAD_EVERY);
         unread.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let most = CONNECTIONS.min(room).max(1);
         Self {
             all: Mutex::default(),
-            most: CONNECTIONS.min(room).max(1),
+            most,
+            places: Arc::new(Semaphore::new(most.saturating_sub(SPARE).max(most.div_ceil(2)))),
+            crowded: Notify::new(),
+            pressure,
             unread: tokio::sync::Mutex::new(unread),
             changed: Arc::default(),
             number: AtomicU64::new(0),
@@ -240,6 +264,7 @@ impl Connections {
             requests: AtomicUsize::new(0),
             since: Mutex::new(Since { head: Some(now), idle: now, stalled: None }),
             is_unread: AtomicBool::new(false),
+            is_stream: AtomicBool::new(false),
             close: Notify::new(),
             is_cut: AtomicBool::new(false),
             changed: Arc::clone(&self.changed),
@@ -256,7 +281,9 @@ impl Connections {
             if self.all().states.len() < self.most {
                 return;
             }
-            self.close_one();
+            if !self.close_one() {
+                self.crowded.notify_waiters();
+            }
             // The thread gives up its core: the flooding client shall wait, not what shares the core, the pacer and
             // Redis.
             rustix::thread::sched_yield();
@@ -265,20 +292,36 @@ impl Connections {
         }
     }
 
+    /// A place among the requests that are served at a time. `None`: there is none for a while, or the connections of
+    /// those that wait are needed.
+    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Some(place);
+        }
+        let _waits = self.pressure.wait();
+        tokio::select! {
+            place = Arc::clone(&self.places).acquire_owned() => place.ok(),
+            () = self.crowded.notified() => None,
+            () = tokio::time::sleep(ROOM_WITHIN) => None,
+        }
+    }
+
     /// Close the connection that has been without a request for longest. If each has one, close that whose client has
-    /// read nothing of its answer for longest, if that is at least a second.
-    pub(super) fn close_one(&self) {
+    /// read nothing of its answer for longest, if that is at least half a second. Replies whether there was one.
+    pub(super) fn close_one(&self) -> bool {
         let mut all = self.all();
         if let Some(state) = all.idlest() {
             state.close.notify_one();
-            return;
+            return true;
         }
         let stalled = all.states.values().filter_map(|state| state.since().stalled.map(|since| (since, state)));
         if let Some((since, state)) = stalled.min_by_key(|(since, _)| *since)
             && since.elapsed() >= STALLED_IN_THE_WAY
         {
             state.cut();
+            return true;
         }
+        false
     }
 
     /// Close overdue connections, for ever. Without connections this sleeps.
@@ -289,8 +332,14 @@ impl Connections {
                 changed.await;
             }
             tokio::time::sleep(LOOK_EVERY).await;
-            let now = Instant::now();
-            self.all().states.values().filter(|state| state.is_overdue(now)).for_each(|state| state.close.notify_one());
+            let (now, is_in_the_way) = (Instant::now(), self.pressure.is_on());
+            for state in self.all().states.values() {
+                match (state.is_overdue(now, false), state.is_overdue(now, is_in_the_way)) {
+                    (true, _) => state.close.notify_one(),
+                    (false, true) => state.cut(), // it is not overdue, but others need what it holds
+                    (false, false) => {}
+                }
+            }
         }
     }
 
@@ -307,91 +356,8 @@ impl Connections {
 
 impl ConnectionGuard {
     /// Wait until the next piece of unread data may be read.
-    async fn unread(&self) {
+    pub(super) async fn unread(&self) {
         self.connections.unread.lock().await.tick().await;
-    }
-}
-
-/// A stream that records when bytes arrive and leave.
-pub(super) struct MonitoredStream<S> {
-    stream: S,
-    state: Arc<ConnectionState>,
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> MonitoredStream<S> {
-    pub(super) fn new(stream: S, state: Arc<ConnectionState>) -> Self {
-        Self { stream, state }
-    }
-
-    /// Close the sending side, and read what the client still sends, so that the client gets its answer.
-    pub(super) async fn end(mut self, guard: &ConnectionGuard) {
-        let read_on = async {
-            self.stream.shutdown().await?;
-            let (mut read, mut paid, mut buffer) = (0, UNREAD_AT_ONCE, vec![0; UNREAD_PIECE]);
-            while read < UNREAD_MOST {
-                match self.stream.read(&mut buffer).await? {
-                    0 => break,
-                    n => read += n,
-                }
-                if read > paid {
-                    guard.unread().await;
-                    paid += UNREAD_PIECE;
-                }
-            }
-            std::io::Result::Ok(())
-        };
-        let _ = tokio::time::timeout(UNREAD_WITHIN, read_on).await;
-    }
-
-    fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
-        match &polled {
-            Poll::Ready(_) => self.state.answer_was_taken(),
-            Poll::Pending => self.state.answer_waits(),
-        }
-        polled
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MonitoredStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        if buffer.filled().len() > before {
-            self.state.bytes_came();
-        }
-        Poll::Ready(read)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.wrote(wrote)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.wrote(wrote)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -403,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_idlest_makes_room_and_what_asked_meanwhile_or_has_a_request_is_not_the_idlest() {
-        let connections = Arc::new(Connections::new());
+        let connections = Arc::new(Connections::new(Arc::default()));
         let mut guard: Vec<Option<ConnectionGuard>> = (0..5).map(|_| Some(connections.add())).collect();
         let state =
             |guard: &[Option<ConnectionGuard>], n: usize| Arc::clone(&guard[n].as_ref().expect("it is there").state);

@@ -1,16 +1,18 @@
 //! Dead letters: shown in pages, and put back or dropped, exactly those that a filter finds.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
+use axum::extract::Extension;
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{NoQuery, QueryResult, at_most, query, read_members};
+use super::body::{NoQuery, QueryResult, Unread, at_most, query, read_members};
 use super::context::Context;
 use super::document::shapes;
+use super::memory::Room;
 use super::problem::Problem;
 use crate::model::entry::EntryId;
 use crate::operate::dead::{DeadListRequest, DeadRequest, Interrupted};
@@ -22,8 +24,11 @@ use crate::store::{Partitions, StoreError};
 /// How many letters are shown unless `limit` says otherwise.
 const SHOWN: u64 = 100;
 
-/// The bytes of letters at which an answer ends, about.
-const PAGE_BYTES: usize = 8 * 1_048_576;
+/// The bytes of letters at which an answer ends: the last one may be longer.
+const PAGE_BYTES: usize = 1_048_576;
+
+/// How many times as long as its letters an answer may be, with what it is made of: JSON writes some bytes as six.
+const IN_JSON: usize = 8;
 
 /// The query of a list.
 #[derive(Deserialize, IntoParams)]
@@ -132,6 +137,7 @@ fn filter(
 /// `GET /v1/dead`.
 pub(super) async fn list(
     Context { state, caller }: Context,
+    Extension(room): Extension<Arc<Room>>,
     read: QueryResult<DeadListQuery>,
 ) -> Result<Json<DeadLetters>, Problem> {
     caller.may_see_jobs(None)?;
@@ -139,6 +145,8 @@ pub(super) async fn list(
     let filter = filter(bucket.as_ref(), reason.as_ref(), id.as_ref(), before.as_ref())?;
     let limit = at_most("limit", limit.unwrap_or(SHOWN), PAGE_MOST)?;
     let request = DeadListRequest { filter, after: entry("after", after.as_deref())?, limit };
+    let longest = usize::try_from(state.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
+    room.at_least(longest.saturating_add(PAGE_BYTES).saturating_mul(IN_JSON)).await?;
     let call = async |mut store: Partitions| {
         let (mut letters, mut bytes) = (Vec::new(), 0);
         let show = |letter: &Letter| {
@@ -155,12 +163,12 @@ pub(super) async fn list(
 }
 
 /// `POST /v1/dead/retry`.
-pub(super) async fn retry(context: Context, _: NoQuery, body: Body) -> Result<Response, Problem> {
+pub(super) async fn retry(context: Context, _: NoQuery, body: Unread) -> Result<Response, Problem> {
     change(context, Act::Retry, body).await
 }
 
 /// `POST /v1/dead/drop`.
-pub(super) async fn drop_letters(context: Context, _: NoQuery, body: Body) -> Result<Response, Problem> {
+pub(super) async fn drop_letters(context: Context, _: NoQuery, body: Unread) -> Result<Response, Problem> {
     change(context, Act::Drop, body).await
 }
 
@@ -170,7 +178,7 @@ impl From<Interrupted> for Problem {
     }
 }
 
-async fn change(context: Context, act: Act, body: Body) -> Result<Response, Problem> {
+async fn change(context: Context, act: Act, body: Unread) -> Result<Response, Problem> {
     context.caller.may_operate(None)?;
     let body: DeadBody = read_members(body).await?;
     let DeadBody { bucket, reason, id, before, .. } = &body;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
 use utoipa::openapi::path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn};
@@ -192,7 +193,7 @@ pub(super) fn openapi(routes: Vec<Route>) -> OpenApi {
 /// The document as text. The text never changes, so it is made once, at the first request for it.
 pub(super) struct Document {
     routes: fn() -> Vec<Route>,
-    text: OnceLock<String>,
+    text: OnceLock<Bytes>,
 }
 
 impl Document {
@@ -201,8 +202,8 @@ impl Document {
         Self { routes, text: OnceLock::new() }
     }
 
-    fn text(&self) -> &str {
-        self.text.get_or_init(|| serde_json::to_string(&openapi((self.routes)())).unwrap_or_default())
+    fn text(&self) -> Bytes {
+        self.text.get_or_init(|| serde_json::to_vec(&openapi((self.routes)())).unwrap_or_default().into()).clone()
     }
 }
 
@@ -213,5 +214,5 @@ pub(super) async fn document(
 ) -> Result<impl IntoResponse, Problem> {
     caller.may_read(None)?;
     let headers = [(header::CACHE_CONTROL, "no-cache"), (header::CONTENT_TYPE, "application/json")];
-    Ok((headers, document.text().to_owned()))
+    Ok((headers, document.text()))
 }

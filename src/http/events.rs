@@ -25,7 +25,7 @@ pub(super) async fn events(
     Extension(connection): Extension<Connection>,
 ) -> Result<Response, Problem> {
     caller.may_read(None)?;
-    let Some(subscription) = state.feed.subscribe(connection) else {
+    let Some(subscription) = state.feed.subscribe(connection, caller.name()) else {
         let why = "as many streams of events as may be are open";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", why).retry_after_ms(5_000));
     };

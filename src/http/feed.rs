@@ -31,6 +31,10 @@ const CHANGES: usize = 200;
 /// The most listeners at a time.
 const LISTENERS: usize = 64;
 
+/// How long a stream is left alone. After that it gives way to a new listener where there is no place: its own comes
+/// back, and gets all that is remembered.
+const UNDISTURBED: Duration = Duration::from_secs(30);
+
 /// How many events a listener that does not read may fall behind before its stream ends.
 const BEHIND: usize = 64;
 
@@ -47,9 +51,33 @@ struct Past {
     told: Option<EventsAt>,
     /// The error with which Redis does not answer; `None`: it answers.
     lost: Option<String>,
-    /// The listeners, each with its number and its connection.
-    listeners: Vec<(u64, Connection)>,
+    /// The listeners, the oldest first.
+    listeners: Vec<Listener>,
     number: u64,
+}
+
+/// A listener to the events.
+struct Listener {
+    number: u64,
+    connection: Connection,
+    /// The name of its caller.
+    caller: String,
+    since: Instant,
+}
+
+impl Past {
+    /// End a stream, so that a new listener has a place: the oldest one of the caller that has most of them. Some streams
+    /// are read by nobody, which cannot be seen before the buffers of the network are full. Replies whether there is one.
+    fn end_one(&mut self, now: Instant) -> bool {
+        let of = |caller: &str| self.listeners.iter().filter(|one| one.caller == caller).count();
+        let is_old = |one: &Listener| now.saturating_duration_since(one.since) >= UNDISTURBED;
+        let old = self.listeners.iter().enumerate().filter(|(_, one)| is_old(one));
+        let Some((at, _)) = old.min_by_key(|(_, one)| (std::cmp::Reverse(of(&one.caller)), one.since)) else {
+            return false;
+        };
+        self.listeners.remove(at).connection.cut();
+        true
+    }
 }
 
 /// The memory of the task, and its channel to the listeners.
@@ -143,7 +171,7 @@ pub(super) struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.feed.past().listeners.retain(|(number, _)| *number != self.number);
+        self.feed.past().listeners.retain(|one| one.number != self.number);
     }
 }
 
@@ -157,11 +185,12 @@ impl Feed {
     }
 
     /// Listen; the first events hold everything that is remembered. `None`: there are too many listeners.
-    pub(super) fn subscribe(self: &Arc<Self>, connection: Connection) -> Option<Subscription> {
-        let mut past = self.past();
-        if past.listeners.len() >= LISTENERS {
+    pub(super) fn subscribe(self: &Arc<Self>, connection: Connection, caller: &str) -> Option<Subscription> {
+        let (mut past, since) = (self.past(), Instant::now());
+        if past.listeners.len() >= LISTENERS && !past.end_one(since) {
             return None;
         }
+        connection.is_stream();
         let columns = ["at_ms", "dispatched_per_s", "rejected_per_s", "late_p50_us", "late_p99_us", "waiting"];
         let rows: Vec<Value> = past.seconds.iter().map(Second::row).collect();
         let mut first = VecDeque::from([event("history", &json!({ "columns": columns, "rows": rows }))]);
@@ -171,7 +200,7 @@ impl Feed {
         first.push_back(redis_event(past.lost.as_ref()));
         past.number += 1;
         let number = past.number;
-        past.listeners.push((number, connection));
+        past.listeners.push(Listener { number, connection, caller: caller.to_owned(), since });
         Some(Subscription { feed: Arc::clone(self), number, first, news: self.news.subscribe() })
     }
 
@@ -260,13 +289,39 @@ impl Feed {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // The remaining listeners read nothing, so their connections are cut.
-        self.past().listeners.iter().for_each(|(_, connection)| connection.cut());
+        self.past().listeners.iter().for_each(|one| one.connection.cut());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::connection::Connections;
+
+    #[tokio::test]
+    async fn a_new_listener_takes_the_place_of_the_oldest_of_whoever_has_most() {
+        let connections = Arc::new(Connections::new(Arc::default()));
+        let (feed, mut open, mut guards) = (Arc::new(Feed::new()), Vec::new(), Vec::new());
+        for n in 0..LISTENERS {
+            let guard = connections.add();
+            open.push(feed.subscribe(Connection::of(&guard.state), if n % 3 == 0 { "few" } else { "many" }));
+            guards.push(guard);
+        }
+        let guard = connections.add();
+        let subscribe = || feed.subscribe(Connection::of(&guard.state), "few");
+        assert!(open.iter().all(Option::is_some) && subscribe().is_none(), "all of them came just now");
+        let later = Instant::now() + UNDISTURBED;
+        let mut ended = Vec::new();
+        for _ in 0..22 {
+            let before: Vec<u64> = feed.past().listeners.iter().map(|one| one.number).collect();
+            assert!(feed.past().end_one(later));
+            let left = |number: &u64| feed.past().listeners.iter().any(|one| one.number == *number);
+            ended.extend(before.into_iter().filter(|number| !left(number)));
+        }
+        // Of 64 listeners 22 are of `few`, and 42 of `many`: they lose theirs down to as many, and then whoever is older.
+        let of_many: Vec<u64> = (1..=64).filter(|number| (number - 1) % 3 != 0).take(20).collect();
+        assert_eq!((&ended[..20], &ended[20..]), (&of_many[..], &[1, 32][..]));
+    }
 
     #[test]
     fn a_second_is_what_was_counted_between_two_looks() {

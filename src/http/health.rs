@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderName, StatusCode, header};
 
 use super::problem::Problem;
 use super::state::AppState;
@@ -13,8 +13,12 @@ pub(super) fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
+/// That all is well. No cache may say so later.
+type Healthy = ([(HeaderName, &'static str); 1], &'static str);
+const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
+
 /// `GET /healthz`: whether the loops run. A daemon that waits for Redis is healthy: starting it again would not help.
-pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
+pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<Healthy, Problem> {
     if state.progress.is_stuck() {
         return Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -22,13 +26,13 @@ pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<&'stat
             "the pacer should have moved by now and has not",
         ));
     }
-    Ok("ok\n")
+    Ok(OK)
 }
 
 /// `GET /readyz`: whether this daemon serves its Redis.
-pub(super) async fn readyz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
+pub(super) async fn readyz(State(state): State<Arc<AppState>>) -> Result<Healthy, Problem> {
     if state.progress.is_serving() {
-        return Ok("ok\n");
+        return Ok(OK);
     }
     let detail = "this daemon serves no Redis now; its log says why";
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", detail).retry_after_ms(1_000))

@@ -1,6 +1,9 @@
 //! The jobs of a bucket: those that leave next, and the last dispatches.
 
+use std::sync::Arc;
+
 use axum::Json;
+use axum::extract::Extension;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
@@ -8,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::body::{QueryResult, query};
 use super::context::Context;
+use super::memory::Room;
 use super::problem::Problem;
 use super::resource_path::ResourcePath;
 use crate::model::escape::escaped;
@@ -69,6 +73,7 @@ pub(super) struct LastDrips {
 /// `GET /v1/buckets/<b>/jobs`.
 pub(super) async fn waiting(
     Context { state, caller }: Context,
+    Extension(room): Extension<Arc<Room>>,
     path: ResourcePath,
     how_many: QueryResult<WaitingJobsQuery>,
 ) -> Result<Json<WaitingJobs>, Problem> {
@@ -79,6 +84,8 @@ pub(super) async fn waiting(
     if !(1..=JOBS_MOST).contains(&limit) || !(1..=BYTES_MOST).contains(&bytes) {
         return Err(Problem::bad_request(format!("write a limit of 1 to {JOBS_MOST}, and bytes of 1 to {BYTES_MOST}")));
     }
+    // A byte may be shown as `\u{1b}` in JSON, and in base64.
+    room.at_least(limit * bytes * 10).await?;
     let front = state.query(async |whole| whole.of(&bucket).bucket_page(&bucket, limit, bytes).await).await?;
     let jobs = front.jobs.iter().map(FirstBytes::of).collect();
     Ok(Json(WaitingJobs { bucket: bucket.to_string(), depth: front.depth, jobs }))

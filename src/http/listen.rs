@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use listenfd::ListenFd;
 use tracing::warn;
 
 use crate::config::http::{HttpSettings, Listen, is_loopback, open_to_all};
+use crate::system::unix_socket::{self, Replace};
 
 /// The error of a server that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -169,6 +170,15 @@ pub(super) fn bound_buffers(listener: &std::net::TcpListener) -> std::io::Result
     socket.set_send_buffer_size(BUFFERED)
 }
 
+/// The bytes that the system takes of an answer before it has sent those before them. The rest waits here, where it
+/// counts, and a client that reads nothing is known for one sooner.
+const UNSENT: u32 = 16 * 1_024;
+
+/// Bound what the system buffers of answers that are not sent.
+pub(super) fn bound_unsent(stream: &tokio::net::TcpStream) {
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT); // without it all works, with larger buffers
+}
+
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
@@ -181,9 +191,8 @@ fn bind_path(path: &Path) -> std::io::Result<(std::os::unix::net::UnixListener, 
     {
         std::fs::remove_file(path)?;
     }
-    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    let listener = unix_socket::bind(path, 0o660, Replace::No)?;
     socket2::SockRef::from(&listener).listen(WAITING)?;
     let made = Made { path: path.to_owned(), file: Made::file_at(path)? };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok((listener, made))
 }

@@ -3,8 +3,10 @@
 //! Figures that are counted in Redis are the same from every daemon; the help of a figure of this process says so.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use axum::extract::Extension;
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Deserialize;
@@ -16,6 +18,7 @@ use super::context::Context;
 use super::document::shapes;
 use super::families::Families;
 use super::last_scrape::Counters;
+use super::memory::Room;
 use super::metric::{self, Metric};
 use super::problem::Problem;
 use super::resource_path::name;
@@ -42,6 +45,9 @@ const QUARTERS: std::ops::RangeInclusive<u32> = 22..=94;
 
 /// How many buckets `/metrics/buckets` shows unless `top` says otherwise.
 const SHOWN: usize = 100;
+
+/// The bytes of a bucket in that answer, about: its name in six lines.
+const ROW: usize = 2_048;
 
 /// `GET /metrics`.
 pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoResponse, Problem> {
@@ -262,12 +268,14 @@ pub(super) struct MetricsQuery {
 /// bucket, so it is scraped only where that is wanted.
 pub(super) async fn buckets(
     Context { state, caller }: Context,
+    Extension(room): Extension<Arc<Room>>,
     read: QueryResult<MetricsQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     let which = query(read)?;
     let most = at_most("top", which.top.unwrap_or(SHOWN), KEPT)?;
     let named = which.only.as_deref().filter(|only| !glob::is_glob(only)).map(name).transpose()?;
     caller.may_read(named.as_ref().map(BucketName::as_str))?;
+    room.at_least(most * ROW).await?;
     let rows = if let Some(bucket) = &named {
         let only = [bucket.as_str().to_owned()];
         let now = state.query(async |mut store| store.bucket_snapshots(&only).await).await?;

@@ -35,6 +35,7 @@ mod health;
 mod jobs;
 mod last_scrape;
 mod listen;
+mod memory;
 pub mod metric;
 mod metrics;
 mod mutations;
@@ -42,11 +43,13 @@ mod pages;
 mod problem;
 mod push;
 mod queries;
+mod reach;
 mod resource_path;
 mod route;
 mod routes;
 mod serve;
 mod state;
+mod stream;
 mod submit;
 mod throughput;
 
@@ -125,9 +128,10 @@ impl HttpServer {
         }
     }
 
-    /// Use this configuration and these tokens from now on.
-    pub fn reload(&self, config: Config, access: AccessPolicy) {
-        self.state.reload(config, access, &self.stop);
+    /// What makes the server use another configuration and other tokens, from the moment when it is called.
+    pub fn switch_to(&self, config: Config, access: AccessPolicy) -> impl FnOnce() + Send + use<> {
+        let (state, stop) = (Arc::clone(&self.state), self.stop.clone());
+        move || state.reload(config, access, &stop)
     }
 
     /// Accept no more connections, let requests in flight finish until `until`, and end.

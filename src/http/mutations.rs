@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -13,10 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{NoQuery, query, read_json, read_members};
+use super::body::{NoQuery, Unread, query, read_json, read_members};
 use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
+use super::reach;
 use super::resource_path::{ResourcePath, bad_name, name};
 use super::state::AppState;
 use crate::config::settings;
@@ -195,8 +195,17 @@ impl FromRequestParts<Arc<AppState>> for MutationRequest {
     }
 }
 
+impl MutationRequest {
+    /// The bucket that the request is about; `None`: a budget, or all that a glob matches, which only a token for all
+    /// buckets may change.
+    fn one_bucket(&self) -> Result<Option<BucketName>, Problem> {
+        let subject = self.target.subject();
+        (!self.target.is_glob() && !subject.is_budget).then(|| name(subject.pattern)).transpose()
+    }
+}
+
 /// `PATCH …/settings`, also with a key behind it.
-pub(super) async fn set(request: MutationRequest, body: Body) -> Result<Json<Changed>, Problem> {
+pub(super) async fn set(request: MutationRequest, body: Unread) -> Result<Json<Changed>, Problem> {
     let given: Map<String, Value> = match &request.key {
         None => read_json(body).await?,
         Some(key) => Map::from_iter([(key.clone(), read_json(body).await?)]),
@@ -205,6 +214,9 @@ pub(super) async fn set(request: MutationRequest, body: Body) -> Result<Json<Cha
         return Err(Problem::bad_request("write the keys and their values, as in {\"rate\": \"5/s\"}"));
     }
     let values = values_of_json(&given, &request.target.subject()).map_err(Problem::bad_request)?;
+    if let Some(bucket) = request.one_bucket()? {
+        reach::may_set(&request.context.caller, &request.context.state, &bucket, &values).await?;
+    }
     let reason = reason(request.query.reason.as_deref())?;
     let lasts = time(request.query.lasts.as_deref())?;
     let by = request.context.by();
@@ -217,6 +229,9 @@ pub(super) async fn unset(request: MutationRequest) -> Result<Json<Changed>, Pro
     let keys: Vec<String> = request.key.iter().cloned().collect();
     let keys = settings::parse_keys(&keys, request.target.subject().is_budget);
     let keys = keys.map_err(|why| Problem::bad_request(why.to_string()))?;
+    if let Some(bucket) = request.one_bucket()? {
+        reach::may_unset(&request.context.caller, &request.context.state, &bucket, &keys).await?;
+    }
     let reason = reason(request.query.reason.as_deref())?;
     let by = request.context.by();
     let unset = UnsetRequest { target: request.target, keys, reason };
@@ -235,7 +250,7 @@ fn direction_of(verb: &str) -> Option<(Direction, bool)> {
 }
 
 /// `POST …/pause`, `resume`, `close`, `open`.
-pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<Changed>, Problem> {
+pub(super) async fn pause(request: MutationRequest, body: Unread) -> Result<Json<Changed>, Problem> {
     let (verb, subject) = (request.verb, request.target.subject());
     let known = direction_of(verb).filter(|(direction, _)| !subject.is_budget || *direction == Direction::Out);
     let (direction, stops) = known.ok_or_else(|| {
@@ -266,8 +281,8 @@ pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<C
     Ok(Json(changed))
 }
 
-/// A change of what holds the bucket or budget of a request, or the budget that `in` of its body names: for that a caller
-/// needs the permission for all buckets.
+/// A change of what holds the bucket or budget of a request, or the budget that `in` of its body names: for that the
+/// caller's token must be for the budget too.
 fn node_request<W>(
     request: &MutationRequest,
     what: Option<W>,
@@ -275,8 +290,8 @@ fn node_request<W>(
     why: Option<&str>,
 ) -> Result<NodeRequest<W>, Problem> {
     let (reason, within) = (reason(why)?, within.map(name).transpose()?);
-    if within.is_some() {
-        request.context.caller.may_operate(None)?;
+    if let Some(budget) = &within {
+        request.context.caller.may_operate_in(budget.as_str())?;
         if request.target.subject().is_budget {
             return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
         }
@@ -285,7 +300,7 @@ fn node_request<W>(
 }
 
 /// `POST …/slow`.
-pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<Slowed>, Problem> {
+pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Unread) -> Result<Json<Slowed>, Problem> {
     let body: SlowBody = read_members(body).await?;
     let lasts = match (body.lasts.as_deref(), body.clear) {
         (Some(text), false) => time(Some(text))?,
@@ -298,7 +313,7 @@ pub(super) async fn slow(_: NoQuery, request: MutationRequest, body: Body) -> Re
 }
 
 /// `POST …/told`.
-pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<TakenReport>, Problem> {
+pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Unread) -> Result<Json<TakenReport>, Problem> {
     let body: ToldBody = read_members(body).await?;
     let told = node_request(&request, body.report()?, body.within.as_deref(), body.reason.as_deref())?;
     let by = request.context.by();
@@ -306,7 +321,7 @@ pub(super) async fn told(_: NoQuery, request: MutationRequest, body: Body) -> Re
 }
 
 /// `POST …/purge`.
-pub(super) async fn purge(_: NoQuery, request: MutationRequest, body: Body) -> Result<Json<Purged>, Problem> {
+pub(super) async fn purge(_: NoQuery, request: MutationRequest, body: Unread) -> Result<Json<Purged>, Problem> {
     let options: PurgeOptions = read_members(body).await?;
     let bucket = name(request.target.subject().pattern)?;
     let by = request.context.by();

@@ -82,6 +82,7 @@ impl Problem {
             "forbidden" => "This is not allowed",
             "misdirected" => "dripd is not known by that name",
             "too-large" => "It is too large",
+            "busy" => "There is no room for it now",
             "no-redis" => "Redis cannot be reached, and nothing was sent to it",
             "no-answer" => "Redis did not answer",
             "unknown-outcome" => "Redis was lost: it is not known whether it was done",
@@ -91,20 +92,30 @@ impl Problem {
     }
 }
 
+/// The media type of a problem.
+pub(super) const MEDIA_TYPE: &str = "application/problem+json";
+
+impl From<Problem> for ProblemBody {
+    fn from(problem: Problem) -> Self {
+        Self {
+            kind: format!("urn:dripd:problem:{}", problem.error),
+            title: problem.title().to_owned(),
+            status: problem.status.as_u16(),
+            error: problem.error,
+            detail: problem.detail,
+            more: problem.more,
+        }
+    }
+}
+
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let body = ProblemBody {
-            kind: format!("urn:dripd:problem:{}", self.error),
-            title: self.title().to_owned(),
-            status: self.status.as_u16(),
-            error: self.error,
-            detail: self.detail,
-            more: self.more,
-        };
-        let mut response = (self.status, Json(body)).into_response();
+    fn into_response(mut self) -> Response {
+        let (status, more) = (self.status, std::mem::take(&mut self.headers));
+        let mut response = (status, Json(ProblemBody::from(self))).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        for (name, value) in self.headers {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        for (name, value) in more {
             headers.insert(name, value);
         }
         response

@@ -1,14 +1,12 @@
 //! `POST /v1/buckets/<bucket>/jobs`: the body is a job, or each of its lines is one.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{QueryResult, query, read};
+use super::body::{QueryResult, Unread, query, read};
 use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
@@ -70,10 +68,10 @@ pub(super) async fn push(
     Context { state, caller }: Context,
     path: ResourcePath,
     how: QueryResult<PushQuery>,
-    request: Request,
+    headers: HeaderMap,
+    body: Unread,
 ) -> Result<Response, Problem> {
     let bucket = path.into_name()?;
-    let (head, body) = request.into_parts();
     caller.may_push(bucket.as_str())?;
     let how = query(how)?;
     let job_most = usize::try_from(state.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
@@ -83,20 +81,24 @@ pub(super) async fn push(
         Some(other) => return Err(Problem::bad_request(format!("split={other:?} is not known; write split=lines"))),
     };
     if is_split {
-        let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(NDJSON) {
             let detail = format!("split=lines takes a body of Content-Type {NDJSON}");
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail));
         }
-        let jobs = lines(&read(body, LINES_BYTES_MOST).await?, job_most)?;
-        if submit::options(&head.headers)?.is_any() {
+        let read = read(body, LINES_BYTES_MOST).await?;
+        let _turn = state.turn_of(read.len()).await;
+        let jobs = lines(&read, job_most)?;
+        drop(read);
+        if submit::options(&headers)?.is_any() {
             return Err(Problem::bad_request("the headers of a job are for a single one; leave split=lines out"));
         }
         let pushed = state.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
         return Ok(answer(pushed, true));
     }
-    let job = read(body, job_most).await?.to_vec();
-    let options = submit::options(&head.headers)?;
+    let job = read(body, job_most).await?;
+    let _turn = state.turn_of(job.len()).await;
+    let options = submit::options(&headers)?;
     if options.is_any() {
         let submitted = state.call(async |whole| whole.of(&bucket).submit(&bucket, &job, &options).await).await?;
         return Ok(submit::answer(submitted));
@@ -110,7 +112,7 @@ pub(super) async fn push(
 }
 
 /// Split a body into lines, each of them a job; empty lines are skipped.
-fn lines(body: &Bytes, job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
+fn lines(body: &[u8], job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
     let too_large = |detail: String| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
     let mut jobs = Vec::new();
     for (number, line) in (1..).zip(body.split(|byte| *byte == b'\n')) {

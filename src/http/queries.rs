@@ -1,7 +1,9 @@
 //! Questions about the whole system, and limiters: `status`, `settings`, `what-if`, `limit`.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::body::Body;
+use axum::extract::Extension;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use percent_encoding::percent_decode_str;
@@ -9,11 +11,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{NoQuery, QueryResult, at_most, query, read_members};
+use super::body::{NoQuery, QueryResult, Unread, at_most, query, read_members};
 use super::context::Context;
 use super::document::keys::BucketKeysOrNone;
 use super::document::shapes;
+use super::memory::Room;
 use super::problem::Problem;
+use super::reach;
 use super::resource_path::name;
 use crate::explain::WhatIfSaid;
 use crate::model::duration::count_per_period;
@@ -56,18 +60,23 @@ pub(super) struct SettingsQuery {
 const SETTINGS_SHOWN: usize = 1_000;
 const SETTINGS_MOST: usize = 10_000;
 
+/// The bytes of one of them in an answer, about.
+const ROW: usize = 1_024;
+
 /// The header that says that a list was cut.
 const MORE: HeaderName = HeaderName::from_static("drip-more");
 
 /// `GET /v1/settings`.
 pub(super) async fn all_settings(
     Context { state, caller }: Context,
+    Extension(room): Extension<Arc<Room>>,
     which: QueryResult<SettingsQuery>,
 ) -> Result<Response, Problem> {
     caller.may_read(None)?;
     let which = query(which)?;
     let only = which.only.as_deref().map(Glob::parse);
     let most = at_most("limit", which.limit.unwrap_or(SETTINGS_SHOWN), SETTINGS_MOST)?;
+    room.at_least(most * ROW).await?;
     let is_meant = |stored: &str| is_matched(only.as_ref(), stored);
     let (all, has_more) = state.query(async |mut store| store.some_settings(most, is_meant).await).await?;
     let values: Vec<SetValue> = all.iter().flat_map(rows).map(SetValue::from).collect();
@@ -100,8 +109,9 @@ pub(super) struct WhatIfBody {
 pub(super) async fn what_if(
     Context { state, caller }: Context,
     _: NoQuery,
-    body: Body,
+    body: Unread,
 ) -> Result<Json<WhatIfSaid>, Problem> {
+    caller.may_read_some()?;
     let WhatIfBody { bucket, set, push } = read_members(body).await?;
     let bucket = name(&bucket)?;
     caller.may_read(Some(bucket.as_str()))?;
@@ -110,6 +120,8 @@ pub(super) async fn what_if(
     }
     let subject = Subject { is_budget: false, pattern: bucket.as_str() };
     let values = values_of_json(&set, &subject).map_err(Problem::bad_request)?;
+    // The forecast tells how much the budget and the workers that it names have to do.
+    reach::names_nothing_of_others(&caller, &state, &bucket, &values)?;
     let request = WhatIfRequest { bucket, values, push };
     Ok(Json(state.query(async |store| request.run(&store).await).await?))
 }
@@ -141,7 +153,7 @@ pub(super) async fn limit(
     Context { state, caller }: Context,
     uri: Uri,
     _: NoQuery,
-    body: Body,
+    body: Unread,
 ) -> Result<Response, Problem> {
     caller.may_operate(None)?;
     let mut parts = uri.path().split('/').skip(3);

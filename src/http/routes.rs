@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, patch, post};
@@ -13,6 +14,7 @@ use super::auth::Exposure;
 use super::document::bodies::{Chosen, GoOn, SlowBucket, SlowBudget, ToldBucket, ToldBudget};
 use super::document::keys::{BucketKeys, BucketValue, BudgetKeys, BudgetValue};
 use super::document::{Document, document};
+use super::memory::SMALL;
 use super::resource_path::SETTINGS;
 use super::route::{Answer, Body, Handler, Route, Typed};
 use super::state::AppState;
@@ -225,7 +227,10 @@ pub(super) fn router(state: &Arc<AppState>) -> Router {
         .with_state(Arc::clone(state))
 }
 
-/// Find the caller, before anything else of a request is examined.
+/// What a request that asks something takes of the memory, before it is known how long its answer is.
+const READS: usize = 64 * 1_024;
+
+/// Find the caller, before anything else of a request is examined, and take room for what follows.
 async fn authenticate(State(state): State<Arc<AppState>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let exposure = match path {
@@ -233,13 +238,25 @@ async fn authenticate(State(state): State<Arc<AppState>>, mut request: Request, 
         _ if health::is_health(path) => Exposure::Health,
         _ => Exposure::Private,
     };
-    match state.access().authenticate(&request, exposure) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
+    let caller = match state.access().authenticate(&request, exposure) {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    // Health and the files of the dashboard need no memory: they are answered whatever others hold.
+    if exposure != Exposure::Private {
+        return next.run(request).await;
     }
+    let reads = request.method().is_safe();
+    let room = match state.memory.room(if reads { READS } else { SMALL }).await {
+        Ok(room) => room,
+        Err(problem) => return problem.into_response(),
+    };
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(Arc::clone(&room));
+    let mut answer = room.keep(next.run(request).await, !reads).await;
+    // An answer is about this moment, and may show jobs.
+    answer.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    answer
 }
 
 /// The routes of buckets and budgets that have the name of a word of the paths: `/v1/buckets/settings/jobs` takes jobs

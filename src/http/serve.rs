@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
+use axum::response::IntoResponse as _;
 use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -21,10 +22,13 @@ use tracing::{debug, warn};
 
 use super::auth::ListenerInfo;
 use super::body::{RequestBody, ResponseBody};
-use super::connection::{Connection, ConnectionState, Connections, InFlight, MonitoredStream};
-use super::listen::{Listener, Listeners, bound_buffers};
+use super::connection::{Connection, ConnectionState, Connections, InFlight};
+use super::health::is_health;
+use super::listen::{Listener, Listeners, bound_buffers, bound_unsent};
+use super::memory::busy;
 use super::routes;
 use super::state::AppState;
+use super::stream::MonitoredStream;
 
 /// How long a connection is still read when the server stops: requests that were sent before the client knew are
 /// served.
@@ -34,7 +38,7 @@ const LAST_CALL: Duration = Duration::from_millis(100);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// The bytes of a connection that are read ahead; a head that is much longer is refused.
-const READ_AHEAD: usize = 64 * 1_024;
+const READ_AHEAD: usize = 16 * 1_024;
 
 /// Serve until stopped. Requests that are in flight then may finish until `ends`.
 pub(super) async fn serve(
@@ -43,7 +47,8 @@ pub(super) async fn serve(
     stop: CancellationToken,
     ends: &OnceLock<Instant>,
 ) -> std::io::Result<()> {
-    let (router, connections) = (routes::router(&state), Arc::new(Connections::new()));
+    let connections = Arc::new(Connections::new(Arc::clone(&state.memory.pressure)));
+    let router = routes::router(&state);
     let stopped = stop.clone();
     let feed = async move { state.feed.run(&state.link, &stopped).await };
     let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed)];
@@ -64,6 +69,7 @@ pub(super) async fn serve(
                     let accept = async || {
                         let (stream, _) = listener.accept().await?;
                         let _ = stream.set_nodelay(true);
+                        bound_unsent(&stream);
                         Ok(stream)
                     };
                     serves.accept(accept).await;
@@ -155,6 +161,7 @@ impl Serves {
         let service = Counted {
             inner: TowerToHyperService::new(self.router.clone()),
             state: Arc::clone(&state),
+            connections: Arc::clone(&self.connections),
             listener_info,
             stop: stop.clone(),
         };
@@ -213,6 +220,7 @@ fn is_of_one_connection(why: &std::io::Error) -> bool {
 struct Counted {
     inner: TowerToHyperService<Router>,
     state: Arc<ConnectionState>,
+    connections: Arc<Connections>,
     listener_info: ListenerInfo,
     stop: CancellationToken,
 }
@@ -223,14 +231,21 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
-        let in_flight = InFlight::new(&self.state);
+        let mut in_flight = InFlight::new(&self.state);
+        let needs_place = !is_health(request.uri().path());
         let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&self.state))));
         request.extensions_mut().insert(self.listener_info);
         request.extensions_mut().insert(Connection::of(&self.state));
-        let (answer, stop) = (self.inner.call(request), self.stop.clone());
+        // A call does nothing before it is awaited.
+        let (answer, stop, connections) = (self.inner.call(request), self.stop.clone(), Arc::clone(&self.connections));
         Box::pin(async move {
-            let mut response = answer.await?;
-            if stop.is_cancelled() {
+            if needs_place {
+                in_flight.place = connections.place().await;
+            }
+            let is_refused = needs_place && in_flight.place.is_none();
+            let mut response =
+                if is_refused { busy("too many other requests are served").into_response() } else { answer.await? };
+            if is_refused || stop.is_cancelled() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(response.map(|body| Body::new(ResponseBody::new(body, in_flight))))

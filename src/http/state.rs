@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::auth::{AccessPolicy, Caller};
 use super::feed::Feed;
 use super::last_scrape::LastScrape;
+use super::memory::Memory;
 use super::problem::Problem;
 use super::throughput::Throughput;
 use crate::config::Config;
@@ -29,7 +31,13 @@ pub(super) struct AppState {
     /// Cancelled at each reload, which makes a new one, and at the end.
     until_reload: RwLock<CancellationToken>,
     pub(super) throughput: Throughput,
+    pub(super) memory: Arc<Memory>,
+    /// The turn of a large push: on its way to Redis it is held several times over.
+    large: Semaphore,
 }
+
+/// From how many bytes on a push is large.
+const LARGE: usize = 256 * 1_024;
 
 impl AppState {
     /// The state of a server that has just started. `stop` ends what must not outlive it.
@@ -43,6 +51,8 @@ impl AppState {
     ) -> Self {
         Self {
             link: Link::new(address, Layout::of(&config.redis)),
+            memory: Arc::new(Memory::new(config.http.memory, config.http.largest())),
+            large: Semaphore::new(1),
             config: RwLock::new(Arc::new(config)),
             access: RwLock::new(Arc::new(access)),
             progress,
@@ -76,6 +86,11 @@ impl AppState {
     /// The tokens and the host names of this server.
     pub(super) fn access(&self) -> Arc<AccessPolicy> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Wait for the turn of a push of so many bytes. Large ones go to Redis one after the other.
+    pub(super) async fn turn_of(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes > LARGE { self.large.acquire().await.ok() } else { None }
     }
 
     /// Make a call, once: it is never repeated.

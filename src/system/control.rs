@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::unix_socket::{self, Replace};
 use crate::config::variable;
 
 /// How long a daemon may take to answer: a change may have to reach many buckets.
@@ -107,9 +108,9 @@ impl Control {
         }
         check(&dir, is_own).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
         let path = dir.join(format!("{}.sock", std::process::id()));
-        let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let listener = unix_socket::bind(&path, 0o600, Replace::Yes)?;
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
         let (sender, requests) = mpsc::channel(1);
         let mut listening = JoinSet::new();
         listening.spawn(listen(listener, sender));
@@ -273,7 +274,7 @@ fn is_writable(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
     use super::*;
 

@@ -7,3 +7,4 @@ pub mod scratch_redis;
 pub mod signals;
 pub mod systemd;
 pub mod timer;
+pub mod unix_socket;

@@ -141,6 +141,50 @@ fn at_most_64_streams_are_open_and_a_place_is_free_when_one_ends() {
 }
 
 #[test]
+fn streams_that_nobody_reads_give_way_to_new_listeners() {
+    let (_shell, _daemon, port) = start("");
+    let unread: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            write!(stream, "GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n").expect("sent");
+            stream
+        })
+        .collect();
+    let mut listeners = Vec::new();
+    eventually("sixteen more listen", || {
+        let events = Events::open(port);
+        if events.status == 200 {
+            listeners.push(events);
+        }
+        listeners.len() == 16
+    });
+    assert_eq!(listeners[0].next().expect("it is told").0, "history");
+    drop(unread);
+}
+
+#[test]
+fn a_stream_whose_listener_takes_nothing_is_closed_after_some_seconds() {
+    let (mut shell, _daemon, port) = start("");
+    let events = shell.case.key("events");
+    for _ in 0..200 {
+        let reason = "x".repeat(3_000);
+        let _: String = shell.case.cmd(&["XADD", &events, "*", "what", "pause", "match", "a", "reason", &reason]);
+    }
+    let mut first = Events::open(port); // with it the changes are read
+    first.until("changes", |_| true);
+    let mut deaf = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    socket2::SockRef::from(&deaf).set_recv_buffer_size(4_096).expect("set");
+    write!(deaf, "GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n").expect("sent");
+    let since = Instant::now();
+    // A connection that has ended takes no more bytes.
+    while deaf.write_all(b"x").is_ok() {
+        first.until("totals", |_| true); // a second
+        assert!(since.elapsed() < Duration::from_secs(20), "others have 30 s");
+    }
+    assert!(first.next().is_some(), "who listens goes on");
+}
+
+#[test]
 fn term_ends_the_streams_at_once_also_those_that_nobody_reads() {
     let (_shell, mut daemon, port) = start("");
     let mut read = Events::open(port);

@@ -132,3 +132,20 @@ fn a_forecast_changes_nothing_and_a_limiter_answers_as_the_command() {
     }
     assert_eq!(door.operate("POST /v1/limit/no-such/k", &json!({"rate": "1/s"})).problem(404).0, "not-found");
 }
+
+#[test]
+fn no_cache_keeps_an_answer_but_the_files_of_the_dashboard_which_it_asks_for_again() {
+    let door = Door::open(&format!("[defaults]\nrate = '1/h'\n{TOKENS}"));
+    for target in
+        ["/healthz", "/readyz", "/metrics", "/v1/status", "/v1/buckets/a", "/v1/dead", "/v1/no", "/v1/buckets/%ff"]
+    {
+        for token in [OPS, BILLING, ("X-Token", "none")] {
+            let answer = door.ask(&format!("GET {target}"), &[token], b"");
+            assert_eq!(answer.header("cache-control"), Some("no-store"), "{target} {}", answer.head);
+        }
+    }
+    assert_eq!(door.operate("POST /v1/buckets/a/pause", &Value::Null).header("cache-control"), Some("no-store"));
+    for target in ["/", "/assets/app.js", "/openapi.json"] {
+        assert_eq!(door.get(target).header("cache-control"), Some("no-cache"), "{target}");
+    }
+}

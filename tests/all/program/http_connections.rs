@@ -97,7 +97,10 @@ fn garbage_is_refused_and_costs_nobody_else_anything() {
         let shown = String::from_utf8_lossy(&garbage[..garbage.len().min(60)]).into_owned();
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         let (bytes, _) = end_of(&mut stream, Instant::now());
-        assert!(statuses.contains(&Answer::parse(&bytes).status), "{shown:?}: {}", String::from_utf8_lossy(&bytes));
+        let answer = Answer::parse(&bytes);
+        assert!(statuses.contains(&answer.status), "{shown:?}: {}", String::from_utf8_lossy(&bytes));
+        answer.problem(answer.status);
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{shown:?}");
         assert_eq!(door.get("/healthz").status, 200, "{shown:?}");
     }
     // HTTP/2 without an agreement on it is closed without a word: what follows would be no text.
@@ -214,7 +217,7 @@ fn a_client_that_has_said_all_and_closes_its_side_gets_its_answer() {
 }
 
 /// Raise the limit of open files of this process as far as it goes, for connections by the thousand. Replies it.
-fn raise_the_limit_of_files() -> u64 {
+pub fn raise_the_limit_of_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -267,11 +270,11 @@ fn of_ten_thousand_half_open_connections_the_idlest_make_room_and_requests_are_a
 }
 
 #[test]
-fn connections_that_are_kept_make_room_as_soon_as_their_requests_are_answered() {
+fn when_as_many_requests_as_may_be_are_served_the_next_one_waits_for_the_first_that_ends_and_health_does_not() {
     let allowed = raise_the_limit_of_files();
     assert!(allowed > 2_400, "this machine allows {allowed} open files");
     let door = Door::open(CONFIG);
-    // As many as there may be, each with a request in hand: one more waits.
+    // As many as are served at a time, each with a request in hand.
     let words = br#"{"bucket":"a"}"#;
     let request = written(door.port, "POST /v1/what-if", &[("Expect", "100-continue")], words, "keep-alive");
     let begun = |_| {
@@ -279,17 +282,20 @@ fn connections_that_are_kept_make_room_as_soon_as_their_requests_are_answered() 
         stream.write_all(&request[..request.len() - words.len()]).expect("sent");
         stream
     };
-    let mut busy: Vec<TcpStream> = (0..1_024).map(begun).collect();
+    let mut busy: Vec<TcpStream> = (0..960).map(begun).collect();
     for stream in &mut busy {
         assert_eq!(next_answer(stream).status, 100);
     }
     let mut waits = door.connect();
-    waits.write_all(&written(door.port, "GET /healthz", &[], b"", "close")).expect("sent");
+    waits.write_all(&written(door.port, "GET /v1/status", &[], b"", "close")).expect("sent");
     waits.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
-    assert!(waits.read(&mut [0]).is_err(), "there is no room yet");
-    // None of them is closed by its client; the first that is answered is idle, and makes room.
+    assert!(waits.read(&mut [0]).is_err(), "there is no place yet");
+    assert_eq!(door.get("/healthz").status, 200);
+    // None of them is closed by its client.
     busy[17].write_all(words).expect("sent");
-    assert_eq!(next_answer(&mut busy[17]).status, 200);
+    // On a busy machine its body may have been in the way of the other one for too long.
+    let status = next_answer(&mut busy[17]).status;
+    assert!([200, 408].contains(&status), "{status}");
     waits.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     assert_eq!(next_answer(&mut waits).status, 200);
 }

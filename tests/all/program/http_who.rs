@@ -138,31 +138,6 @@ fn each_token_opens_what_it_is_for_and_no_more() {
 }
 
 #[test]
-fn an_operator_of_some_buckets_acts_on_those_by_name_and_on_nothing_else() {
-    let some = "[[http.token]]\nname = 'ops'\nfile = 'ops'\nmay = 'operate'\nmatch = 'sms:*'\n";
-    let door = Door::open(&format!("{CONFIG}{some}"));
-    let status = |request: &str, body: &str| door.ask(request, &[OPS], body.as_bytes()).status;
-    for (request, body, is) in [
-        ("POST /v1/buckets/sms:a/pause", "", 200),
-        ("POST /v1/buckets/sms:%2A/pause", "", 200), // a name with a star in it, no glob
-        ("POST /v1/buckets/pause?match=sms:a", "", 200),
-        ("GET /v1/buckets/sms:a", "", 200),
-        ("POST /v1/buckets/mail:a/pause", "", 403),
-        ("GET /v1/buckets/mail:a", "", 403),
-        ("POST /v1/buckets/pause?match=sms:*", "", 403),
-        ("POST /v1/buckets/pause?match=*", "", 403),
-        ("POST /v1/buckets/sms:a/pause?match=*", "", 400),
-        ("POST /v1/budgets/sms:a/pause", "", 403),
-        ("POST /v1/buckets/sms:a/slow", r#"{"for":"1s","in":"mail"}"#, 403),
-        ("GET /v1/buckets", "", 403),
-        ("GET /v1/dead?bucket=sms:*", "", 403),
-        ("POST /v1/dead/drop", r#"{"bucket":"sms:*"}"#, 403),
-    ] {
-        assert_eq!(status(request, body), is, "{request}");
-    }
-}
-
-#[test]
 fn a_host_is_a_loopback_name_or_listed_and_exactly_one() {
     let door = known_as("['drip.example.com', '10.0.0.1:8443']");
     let ask = |request: &str, host: &'static str| door.ask(request, &[("Host", host)], b"");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use super::http::{BILLING, Door, EYES, OPS, TOKENS};
 use super::said;
 use crate::program::daemon::home;
 use crate::rig::{Case, Daemon, Server, dripd, eventually, signal, test_config};
@@ -256,4 +257,62 @@ fn a_daemon_that_ends_while_it_is_asked_is_passed_over() {
     drop((ending, stream)); // the request was not read: the connection is reset
     let (code, err) = outcome(asked);
     assert_eq!((code, err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_reload_that_redis_refuses_changes_neither_tokens_nor_hosts_nor_limits() {
+    let server = Server::start(&[]);
+    let mut redis = server.connect();
+    let tokens = TOKENS.replacen(
+        "[[http.token]]",
+        "[http]\nlisten = '127.0.0.1:0'\nhosts = ['drip.example.com']\n[[http.token]]",
+        1,
+    );
+    let door = Door::of(super::Shell::on(&server, &format!("{SLOW}{tokens}")));
+    let new = ("Authorization", "Bearer new-secret");
+    let stands = || {
+        let of = |host: &'static str, token| door.ask("GET /v1/status", &[("Host", host), token], b"").status;
+        let large = vec![b'x'; 2_000];
+        let push = |body: &[u8]| door.ask("POST /v1/buckets/billing:a/jobs", &[BILLING], body).status;
+        let hosts = (of("drip.example.com", EYES), of("other.example.com", EYES));
+        (of("localhost", OPS), of("localhost", new), hosts, push(&large) == 413)
+    };
+    let old = (200, 401, (200, 421), false);
+    assert_eq!(stands(), old);
+    let file = door.shell.home().join("config.toml");
+    let text = std::fs::read_to_string(&file).expect("read").replace("drip.example.com", "other.example.com");
+    std::fs::write(&file, text.replace("[limits]\n", "[limits]\nmax_job_bytes = 1000\n")).expect("written");
+    door.shell.file("ops", "new-secret\n");
+    // Without this command no record can be stored; the loops that let jobs out go on.
+    let allow = |redis: &mut redis::Connection, what: &str| {
+        redis::cmd("ACL").arg(&["SETUSER", "default", what]).exec(redis).expect("set");
+    };
+    allow(&mut redis, "-hset");
+    for _ in 0..2 {
+        let (code, _, err) = door.shell.run(&["reload"]);
+        assert!(code == 1 && err.contains("redis refused it, and all stays as it was"), "{code} {err}");
+        let (is_old, is_new, hosts, _) = stands();
+        assert_eq!((is_old, is_new, hosts), (old.0, old.1, old.2));
+    }
+    allow(&mut redis, "+hset");
+    assert_eq!(stands(), old, "it does not come into force by itself either");
+    assert_eq!(door.shell.run(&["reload"]).0, 0);
+    assert_eq!(stands(), (401, 200, (421, 200), true));
+}
+
+#[test]
+fn a_reload_without_redis_is_in_force_when_its_record_is() {
+    let server = Server::start(&[]);
+    let (door, redis) = (Door::on(&server, &format!("{SLOW}{TOKENS}")), server.pid());
+    let new = ("Authorization", "Bearer new-secret");
+    let asked = |token| door.ask("GET /openapi.json", &[token], b"").status;
+    signal(redis, "STOP");
+    door.shell.file("ops", "new-secret\n");
+    let mut asks = door.shell.command(&["reload"]);
+    let reload = asks.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    std::thread::sleep(Duration::from_millis(500)); // the file is read meanwhile
+    assert_eq!((asked(OPS), asked(new)), (200, 401));
+    signal(redis, "CONT");
+    eventually("it is in force", || (asked(OPS), asked(new)) == (401, 200));
+    reload.wait_with_output().expect("it ends");
 }
