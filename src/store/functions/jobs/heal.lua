@@ -123,7 +123,7 @@ do
     if not at.page[1] then
       local found = pcall_redis(of.scan, ctx.k[of.key], at.cursor, 'COUNT', PAGE)
       if is_error(found) then
-        note(ctx, 'wrong-type', ctx.k[of.key])
+        note(ctx, 'wrong-type', ctx.k[of.key], is_error(found))
         at.cursor, found = '0', { '0', {} }
         if of.key == 'slots' then at.thorough = false end -- nothing can be compared with it
       end

@@ -37,7 +37,7 @@ do
     if not n then
       n = pcall_redis('ZLEXCOUNT', ctx.k.inflight, '[' .. id .. NODE, '(' .. id .. BEHIND)
       if base.is_error(n) then
-        context.note(ctx, 'wrong-type', ctx.k.inflight)
+        context.note(ctx, 'wrong-type', ctx.k.inflight, base.is_error(n))
         n = huge
       end
       known[id] = n
@@ -65,8 +65,9 @@ do
   -- can_take: whether a line can be written. It is asked before a job leaves, because afterwards nothing may fail.
   function slots.can_take(ctx)
     if ctx.takes_slots == 'unknown' then
-      ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots))
-      if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end
+      local err = base.is_error(pcall_redis('HLEN', ctx.k.slots))
+      ctx.takes_slots = not err
+      if err then context.note(ctx, 'wrong-type', ctx.k.slots, err) end
     end
     return ctx.takes_slots
   end
