@@ -11,6 +11,31 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 const OPEN_TO_ALL: u32 = 0o006;
 const READ_BY_GROUP: u32 = 0o040;
 
+/// Whether others than its owner may write a file. The group of a user's own, which many systems give to each user with the right to write
+/// what he makes, is nobody else. Where a file has a list of users (an ACL), the bits of the group are what any of them may do.
+fn is_written_by_others(path: &Path, meta: &Metadata) -> bool {
+    let others = meta.mode() & WRITTEN_BY_OTHERS;
+    let has_list = || rustix::fs::getxattr_query(path, "system.posix_acl_access").is_ok_and(|size| size > 0);
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let is_own_group = || is_own_group(meta.uid(), meta.gid(), &read("/etc/passwd"), &read("/etc/group"));
+    others & 0o002 != 0 || others != 0 && (has_list() || !is_own_group())
+}
+
+/// Whether a group has the name of a user, is his first one, and has nobody else in it.
+fn is_own_group(user: u32, group: u32, passwd: &str, groups: &str) -> bool {
+    let lines = |text: &str| {
+        text.lines().map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let (user, group) = (user.to_string(), group.to_string());
+    let is = |line: &Vec<String>, at: usize, id: &String| line.get(at) == Some(id);
+    let in_it: Vec<_> = lines(passwd).into_iter().filter(|line| is(line, 3, &group)).collect();
+    let [one] = &in_it[..] else { return false };
+    let named: Vec<_> = lines(groups).into_iter().filter(|line| is(line, 2, &group)).collect();
+    let [own] = &named[..] else { return false };
+    let members = own.get(3).map(String::as_str).unwrap_or_default();
+    user != "0" && is(one, 2, &user) && one[0] == own[0] && (members.is_empty() || members == one[0])
+}
+
 /// Who this process is, where it decides whose files are obeyed.
 fn caller() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -33,7 +58,7 @@ pub(super) fn read_found(path: &Path) -> Result<std::io::Result<String>, String>
         if is_strangers(meta) {
             return Err(format!("{what} belongs to user {owner}, and not to you or root; {NAME_IT}"));
         }
-        if !meta.is_symlink() && meta.mode() & WRITTEN_BY_OTHERS != 0 {
+        if !meta.is_symlink() && is_written_by_others(path, meta) {
             let mode = meta.mode() & 0o777;
             return Err(format!("others may write it (mode {mode:o}); chmod go-w {}, or {NAME_IT}", path.display()));
         }
@@ -76,17 +101,17 @@ fn writable(path: &Path) -> Option<String> {
 fn warning(path: &Path, is_secret: bool) -> Option<String> {
     let meta = path.metadata().ok().filter(Metadata::is_file)?;
     let (shown, mode, owner) = (path.display(), meta.mode() & 0o777, meta.uid());
-    let secret = if is_secret { ", and it is a secret" } else { "" };
     if is_strangers(&meta) {
         return Some(format!(
-            "{shown} belongs to user {owner}, who can change it{secret}: chown it to root or to the user of dripd"
+            "{shown} belongs to user {owner}, who can change it: chown it to root or to the user of dripd"
         ));
     }
-    if mode & WRITTEN_BY_OTHERS != 0 {
-        return Some(format!("others may write {shown} (mode {mode:o}){secret}: chmod 600 or 640"));
+    if is_written_by_others(path, &meta) {
+        return Some(format!("others may write {shown} (mode {mode:o}): chmod go-w"));
     }
     let is_shown = mode & OPEN_TO_ALL != 0 || mode & READ_BY_GROUP != 0 && owner != 0;
-    (is_secret && is_shown).then(|| format!("others may read {shown} (mode {mode:o}){secret}: chmod 600"))
+    (is_secret && is_shown)
+        .then(|| format!("others may read {shown} (mode {mode:o}): chmod 600, or 640 if it is root's"))
 }
 
 /// The warnings about some files with secrets, and some that are believed. `kept` is a folder that systemd keeps for the service alone.
@@ -98,4 +123,26 @@ pub(super) fn warnings<'a>(
     let is_ours = |path: &&PathBuf| kept.is_none_or(|kept| !path.starts_with(kept));
     let secrets = secrets.filter(is_ours).filter_map(|path| exposed(path));
     secrets.chain(believed.filter(is_ours).filter_map(|path| writable(path))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_a_user_s_own_is_nobody_else() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\ncy:x:1002:100::/:/bin/sh\n";
+        let groups = "root:x:0:\nann:x:1000:\nbob:x:1001:ann\nusers:x:100:\nnogroup:x:65534:\n";
+        let is_own = |user, group| is_own_group(user, group, passwd, groups);
+        assert!(is_own(1_000, 1_000));
+        assert!(!is_own(1_001, 1_001), "ann is in it too");
+        assert!(!is_own(1_002, 100), "it has another name");
+        assert!(!is_own(1_000, 1_001) && !is_own(0, 0) && !is_own(65_534, 65_534) && !is_own(1_000, 7));
+        assert!(
+            !is_own_group(1_000, 1_000, &format!("{passwd}eve:x:1003:1000::/:/bin/sh\n"), groups),
+            "eve has it too"
+        );
+        assert!(!is_own_group(1_000, 1_000, "", "") && !is_own_group(1_000, 1_000, "a:b", ":::"));
+        assert!(is_own_group(1_000, 1_000, passwd, "ann:x:1000:ann\n"));
+    }
 }

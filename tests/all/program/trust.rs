@@ -70,7 +70,7 @@ fn a_secret_that_others_may_read_or_write_is_warned_of() {
         let said = warnings(&place);
         assert_eq!(said.len(), 3, "certificates may be read: {said:#?}");
         for (said, file) in said.iter().zip(secret) {
-            assert_eq!(said, &format!("{}, and it is a secret: chmod 600", others("read", file, "644")));
+            assert_eq!(said, &format!("{}: chmod 600, or 640 if it is root's", others("read", file, "644")));
         }
     }
     all(0o620);

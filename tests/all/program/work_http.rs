@@ -305,9 +305,10 @@ fn a_body_that_does_not_end_keeps_no_job() {
     let url = format!("http://{}/", listener.local_addr().expect("an address"));
     let (sender, opened) = channel();
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.write_all(b"HTTP/1.1 200 Fine\r\ncontent-length: 100\r\n\r\n");
-            let _ = sender.send(stream);
+        for mut reader in listener.incoming().flatten().map(BufReader::new) {
+            read_post(&mut reader);
+            let _ = reader.get_mut().write_all(b"HTTP/1.1 200 Fine\r\ncontent-length: 100\r\n\r\n");
+            let _ = sender.send(reader);
         }
     });
     let worker = Work::start(&shell, &["--http", &url]);
