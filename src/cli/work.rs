@@ -9,18 +9,19 @@ use clap::{ArgGroup, Args};
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use super::args::{http_url, time, whole};
 use super::log::Log;
 use super::{Exit, Failure, connect};
-use crate::config::{BadConfig, Config};
+use crate::config::{BadConfig, Config, exposed};
 use crate::model::bucket::BucketName;
 use crate::model::partitioning;
 use crate::model::route::Route;
 use crate::store::acl::Role;
 use crate::store::{Address, Layout};
 use crate::system::signals::{Signal, Signals};
-use crate::worker::{Exec, Http, Print, Runner, Signer, Spans, Worker, header};
+use crate::worker::{Exec, Http, Print, Runner, Signer, Spans, Worker, header, headers_in};
 
 /// How long a POST may take unless `--timeout` says otherwise.
 const HTTP_LIMIT: Duration = Duration::from_secs(60);
@@ -47,9 +48,13 @@ pub(super) struct Work {
     /// dead; anything else failed
     #[arg(long, value_name = "URL", value_parser = http_url)]
     http: Option<Url>,
-    /// A header of every post; as often as needed
+    /// A header of every post; as often as needed. Everybody on this machine can see the command line: passwords belong into
+    /// --header-file
     #[arg(long, value_name = "'NAME: VALUE'", conflicts_with_all = ["exec", "print"], value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
+    /// The headers of this file too, a line each: Name: value; as often as needed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "print"])]
+    header_file: Vec<PathBuf>,
     /// Sign every post as Standard Webhooks has it (webhook-id, webhook-timestamp, webhook-signature) with the secrets of
     /// this file, a line each: whsec_ and the base64 of 24 to 64 bytes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "print"])]
@@ -76,6 +81,9 @@ pub(super) struct Work {
     /// End a run that takes longer, as in 30s: the job has failed [default: none for --exec, 60s for --http]
     #[arg(long, value_name = "DURATION", value_parser = time)]
     timeout: Option<Duration>,
+    /// A command that is ended, by --timeout or because the worker stops, gets TERM, and KILL after this time
+    #[arg(long, value_name = "DURATION", default_value = "1s", conflicts_with_all = ["http", "print"], value_parser = time)]
+    grace: Duration,
     #[command(flatten)]
     log: Log,
 }
@@ -107,18 +115,25 @@ impl Work {
             |what: &str, why: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("cannot {what}: {why}"));
         let mut signals = Signals::listen().map_err(|why| cannot("listen for signals", &why))?;
         let (stop, closed) = (CancellationToken::new(), CancellationToken::new());
+        let failed = |why| Failure::new(Exit::Failed, why);
         let runner = match (self.exec, self.http) {
-            (Some(command), _) => {
-                Runner::Exec(Exec::new(command, self.timeout).map_err(|why| Failure::new(Exit::Failed, why))?)
-            }
+            (Some(command), _) => Runner::Exec(Exec::new(command, self.timeout, self.grace).map_err(failed)?),
             (None, Some(url)) => {
                 let signer = self.secret_file.as_deref().map(Signer::read).transpose();
-                let signer = signer.map_err(|why| Failure::new(Exit::Failed, why))?;
-                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT), self.header, signer);
+                let signer = signer.map_err(failed)?;
+                let mut headers = self.header;
+                for file in &self.header_file {
+                    headers.extend(headers_in(file).map_err(failed)?);
+                }
+                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT), headers, signer);
                 Runner::Http(http.map_err(|why| cannot("speak HTTP", &why))?)
             }
             (None, None) => Runner::Print(Print::new(closed.clone())),
         };
+        let given = self.header_file.iter().chain(&self.secret_file).filter_map(|file| exposed(file));
+        for warning in given.chain(config.exposed_logins()) {
+            warn!("{warning}");
+        }
         let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
         let cut = layout.partitioning();
         if let Some(last) = self.partitions.as_ref().map(RangeInclusive::end).filter(|last| **last >= cut.partitions) {

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use rustls::pki_types::ServerName;
 
 use super::environment::Environment;
-use super::keys::{self, Key, URL_HINT};
+use super::keys::{self, Key};
+use super::redis_url::{asks_for_tls, hide_password, holds_password, names_user, not_a_url};
 use super::section::{Problems, Section};
 
 /// The place of Redis.
@@ -126,8 +127,12 @@ impl Connection {
             }
         }
         let url = environment.redis_url.clone().or_else(|| in_file.clone());
+        let credential = environment.credential("redis-password");
         if let Some(url) = &url {
             let name = if environment.redis_url.is_some() { "$DRIPD_REDIS_URL" } else { "redis.url" };
+            if names_user(url) && !holds_password(url) && password_file.is_none() && credential.is_none() {
+                problems.add(format!("{name}: {NAME_ALONE}")); // the URL is not shown: the name may be a password
+            }
             let shown = hide_password(url);
             for (key, _) in
                 [("sentinel", sentinels.is_some()), ("cluster", cluster.is_some())].iter().filter(|one| one.1)
@@ -141,7 +146,6 @@ impl Connection {
                     .to_owned(),
             );
         }
-        let credential = environment.credential("redis-password");
         let found = Self {
             file_holds_password: in_file.as_deref().is_some_and(holds_password),
             place: match (cluster, sentinels, url) {
@@ -197,6 +201,11 @@ impl Connection {
 
 /// The problem of a user without a password: nobody can log in by name alone.
 const NO_PASSWORD: &str = "a user needs a password; name its file in password_file beside it";
+
+/// The same of a URL, whose user may be a password in the wrong place.
+const NAME_ALONE: &str = "it names a user without a password, and nobody can log in by name alone; write \
+                          redis://user:password@host, or name password_file beside it; a password alone stands behind a \
+                          colon: redis://:password@host";
 
 fn text(value: &toml::Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
@@ -258,50 +267,6 @@ fn tls(section: &mut Section, environment: &Environment, problems: &mut Problems
     Some(TlsSettings { ca, client, server_name })
 }
 
-/// Whether a URL asks for TLS.
-pub fn asks_for_tls(url: &str) -> bool {
-    ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme))
-}
-
-/// The reason why a text is not a Redis URL, and what would be right; `None` for a URL.
-fn not_a_url(url: &str) -> Option<String> {
-    let is_clear = ["redis://", "valkey://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
-    if asks_for_tls(url) && url.contains('#') {
-        let way_out = "if the certificate is signed by a CA of your own, name that in redis.tls.ca";
-        return Some(format!(
-            "asks for TLS and has a #: servers are always verified; leave out what begins with #; {way_out}"
-        ));
-    }
-    (!is_clear && !asks_for_tls(url)).then(|| format!("is not a Redis URL; {URL_HINT}"))
-}
-
-/// The login in a URL: the text between `://` and the last `@`.
-fn login(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    Some(rest.split('?').next()?.rsplit_once('@')?.0)
-}
-
-fn names_user(url: &str) -> bool {
-    login(url).is_some_and(|login| !login.is_empty() && !login.starts_with(':'))
-}
-
-fn holds_password(url: &str) -> bool {
-    login(url).is_some_and(|login| login.contains(':')) || url.contains("pass=")
-}
-
-/// A URL without its password, as it may be shown. The query is hidden too, because it may hold one.
-pub fn hide_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
-    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
-    match rest.rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}{user}:***@{host}{query}")
-        }
-        None => format!("{scheme}{rest}{query}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,13 +307,26 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
-        assert_eq!(hide_password("redis://user:se@cret@host:1/0"), "redis://user:***@host:1/0");
-        assert_eq!(hide_password("redis://host:1"), "redis://host:1");
-        assert_eq!(hide_password(":secret@host:1"), ":***@host:1");
-        assert_eq!(hide_password("unix:///run/redis.sock?pass=secret"), "unix:///run/redis.sock?***");
+    fn a_line_that_is_no_toml_is_not_shown() {
         let cut_off = refusal("url = \"redis://:secret@host");
         assert!(!cut_off.contains("secret") && cut_off.contains("line 2"), "{cut_off}");
+    }
+
+    #[test]
+    fn a_user_without_a_password_is_refused_and_not_shown_for_it_may_be_the_password() {
+        for url in ["redis://secret@host:1/0", "rediss://secret:@host", "unix:///run/redis.sock?user=secret"] {
+            let said = refusal(&format!("url = '{url}'"));
+            assert!(said.contains("redis.url: it names a user without a password"), "{url}: {said}");
+            assert!(said.contains("redis://:password@host") && !said.contains("secret"), "{url}: {said}");
+            let environment = Environment { redis_url: Some(url.to_owned()), ..Environment::default() };
+            let said = read("", &environment).expect_err("there too");
+            assert!(said.contains("$DRIPD_REDIS_URL: it names a user") && !said.contains("secret"), "{said}");
+            let with_file = read(&format!("url = '{url}'\npassword_file = '/p'"), &Environment::default());
+            assert!(with_file.is_ok(), "{url}: {with_file:?}");
+        }
+        for good in ["redis://u:p@host", "redis://:p@host", "unix:///r.sock?user=u&pass=p", "redis://host?user=u"] {
+            assert!(read(&format!("url = '{good}'"), &Environment::default()).is_ok(), "{good}");
+        }
     }
 
     #[test]

@@ -8,28 +8,31 @@ mod lines;
 mod nodes;
 mod overrides;
 mod policies;
+mod redis_url;
 mod routes;
 pub mod schema;
 mod section;
 mod server;
 pub mod settings;
 mod tree;
+mod trust;
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use connection::Place;
-pub use connection::hide_password;
 pub use environment::{Environment, variable, without_variables};
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 pub use overrides::Override;
 use policies::{check_order, read_limits, read_policy};
+pub use redis_url::{asks_for_tls, hide_password};
 use routes::{read_routes, refuse_unfit, unfit_keys};
 use section::{Problems, Section};
 use server::redis_settings;
 pub use server::{Fsync, RedisSettings};
+pub use trust::exposed;
 
 use crate::model::escape;
 use crate::model::expectation::Expectation;
@@ -60,6 +63,8 @@ pub struct Config {
     pub expected: Vec<Expectation>,
     /// The variables of the environment that set keys.
     pub overrides: Vec<Override>,
+    /// The directory of systemd's credentials, which the service alone can read.
+    credentials: Option<PathBuf>,
 }
 
 /// A configuration that cannot be used: its source and all its problems.
@@ -80,6 +85,11 @@ impl BadConfig {
         Self { source: source.into(), problems }
     }
 
+    /// A file that is not used at all: one line says why.
+    fn unused(path: &Path, why: &str) -> Self {
+        Self { source: format!("{} is not used: {why}", path.display()), problems: Vec::new() }
+    }
+
     /// This error with another source.
     pub fn of(self, source: impl Into<String>) -> Self {
         Self { source: source.into(), ..self }
@@ -89,7 +99,12 @@ impl BadConfig {
 impl fmt::Display for BadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.problems.len();
-        write!(f, "{}: {n} problem{}", escape::line(&self.source), if n == 1 { "" } else { "s" })?;
+        f.write_str(&escape::line(&self.source))?;
+        match n {
+            0 => {}
+            1 => f.write_str(": 1 problem")?,
+            n => write!(f, ": {n} problems")?,
+        }
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", escape::lines(problem)))
     }
 }
@@ -104,8 +119,11 @@ fn read_file(named: Option<&Path>, environment: &Environment) -> Result<(String,
     let path = named.or_else(|| searched.into_iter().find(|path| path.try_exists().unwrap_or(true)));
     let Some(path) = path else { return Ok((String::new(), None)) };
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let text = std::fs::read_to_string(&path)
-        .map_err(|why| BadConfig::one(path.display().to_string(), format!("cannot be read: {why}")))?;
+    let read = match named {
+        Some(_) => std::fs::read_to_string(&path),
+        None => trust::read_found(&path).map_err(|why| BadConfig::unused(&path, &why))?,
+    };
+    let text = read.map_err(|why| BadConfig::one(path.display().to_string(), format!("cannot be read: {why}")))?;
     Ok((text, Some(path)))
 }
 
@@ -115,7 +133,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// All problems of the file at once, or why it cannot be read.
+    /// All problems of the file at once, or why it cannot be read, or is not used: nobody named it, and a stranger may have written it.
     pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Self, BadConfig> {
         let (text, path) = read_file(named, environment)?;
         Self::parse(&text, path, environment)
@@ -207,7 +225,8 @@ impl Config {
         if problems.is_empty() {
             let mut record_source = lines::source_of(text, path.as_deref(), &environment.host);
             overrides::note(&mut record_source, &overrides);
-            Ok(Self { path, redis, http, record, record_source, expected, overrides })
+            let credentials = environment.credentials_directory.clone();
+            Ok(Self { path, redis, http, record, record_source, expected, overrides, credentials })
         } else {
             let problems = problems.into_list();
             let problems = problems.iter().map(|problem| overrides::name(problem, &overrides)).collect();
@@ -218,7 +237,13 @@ impl Config {
     /// Settings that are allowed and hardly meant, each as a sentence for the author of the file.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
+<<<<<<< HEAD
         warnings.extend(self.http.warning(self.record.limits.max_job_bytes.into()));
+=======
+        warnings.extend(self.exposed_logins());
+        let tokens = self.http.tokens.iter().map(|token| &token.file);
+        warnings.extend(trust::warnings(tokens, std::iter::empty(), self.credentials.as_deref()));
+>>>>>>> h-worker
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
         warnings.extend(tree::cost_warnings(&self.record).into_iter().take(MOST_NAMED));
@@ -241,6 +266,19 @@ impl Config {
         let mode = std::fs::metadata(path).ok()?.permissions().mode();
         let (shown, way_out) = (path.display(), "put it into a file of its own (redis.password_file), or chmod o-r");
         (mode & 0o004 != 0).then(|| format!("redis.url holds a password, and everybody can read {shown}: {way_out}"))
+    }
+
+    /// Warnings about the files of its logins to Redis: others may read or write a secret, or write what is believed.
+    pub fn exposed_logins(&self) -> Vec<String> {
+        let (redis, tls) = (&self.redis, self.redis.tls.as_ref());
+        let of_sentinels = match &redis.place {
+            Place::Sentinels(sentinels) => sentinels.password_file.as_ref(),
+            Place::BuiltIn | Place::Url(_) | Place::Cluster(_) => None,
+        };
+        let client = tls.and_then(|tls| tls.client.as_ref());
+        let secrets = redis.password_file.iter().chain(of_sentinels).chain(client.map(|(_, key)| key));
+        let certificates = client.map(|(cert, _)| cert).into_iter().chain(tls.and_then(|tls| tls.ca.as_ref()));
+        trust::warnings(secrets, self.path.iter().chain(certificates), self.credentials.as_deref())
     }
 
     /// The name of this configuration: its file, or, without one, the Redis that it is for.

@@ -110,7 +110,8 @@ impl<'a> Question<'a> {
     /// The sentence about a queue, or else a key of the route, that is of another type than it must be.
     fn wrong(&self) -> Option<String> {
         let keys = &self.facts.wrong;
-        let (of_route, others): (Vec<&Wrong>, Vec<&Wrong>) = keys.iter().partition(|wrong| wrong.of == "route");
+        let stops_all = |wrong: &&Wrong| wrong.of == "route" || wrong.of == "slots";
+        let (of_route, others): (Vec<&Wrong>, Vec<&Wrong>) = keys.iter().partition(stops_all);
         let queue = others.into_iter().find(|wrong| wrong.wanted == "list");
         let queue = queue.map(|wrong| format!("nothing goes in or out: {}", holds(wrong)));
         queue.or_else(|| of_route.first().map(|wrong| format!("nothing leaves: {}", holds(wrong))))
@@ -270,7 +271,7 @@ impl<'a> Question<'a> {
     fn aside(&self) -> Vec<Reason> {
         let (facts, level, mut found) = (self.facts, self.bucket(), Vec::new());
         let mut add = |binding, words| found.push(Reason::new(binding, words));
-        for wrong in facts.wrong.iter().filter(|wrong| wrong.wanted == "sorted set") {
+        for wrong in facts.wrong.iter().filter(|wrong| wrong.wanted == "sorted set" && wrong.of != "slots") {
             let what =
                 if wrong.of == "delayed" { "no job can be delayed" } else { "no failed job can wait for another try" };
             add(Binding::WrongType, format!("{what}: {}", holds(wrong)));

@@ -33,7 +33,7 @@ impl Notes {
         for note in notes {
             if let Some(met) = self.take(note, Instant::now()) {
                 let Note { kind, subject, detail, .. } = note;
-                let (what, advice) = words(kind);
+                let (what, advice) = if note.is_about_rights() { NO_RIGHT } else { words(kind) };
                 warn!(subject, detail, met, "{what}: {advice}");
             }
         }
@@ -60,6 +60,10 @@ impl Notes {
         Some(std::mem::take(&mut slot.left_out))
     }
 }
+
+/// The words where the user that the daemon logs in as lacks a right: then nothing is wrong with the key.
+const NO_RIGHT: (&str, &str) =
+    ("a key is left alone, dripd may not use it", "`dripd acl daemon` prints the rights that its user needs");
 
 /// A kind in words, and the advice.
 fn words(kind: &NoteKind) -> (&str, &'static str) {
@@ -139,6 +143,12 @@ mod tests {
     #[test]
     fn the_advice_fits_the_kind() {
         assert!(words(&NoteKind::WrongType).1.contains("rename or delete"));
+        let about = |detail: &str| Note { detail: detail.to_owned(), ..note(NoteKind::Refused, 1) }.is_about_rights();
+        // What Redis 7.0, Redis 7.2 and later, and Valkey say of a command within a function.
+        assert!(about("ERR The user executing the script can't run this command or subcommand script: a_call"));
+        assert!(about("NOPERM User daemon has no permissions to run the 'xadd' command"));
+        assert!(about("ERR ACL failure in script: User daemon has no permissions to run the 'xadd' command"));
+        assert!(!about("WRONGTYPE Operation against a key") && !about("ERR The ID specified in XADD"));
         assert!(!words(&NoteKind::Vanished).1.contains("rename"));
         assert!(words(&NoteKind::Newer).1.contains("update"));
         assert_eq!(words(&NoteKind::Other("odd".to_owned())).0, "odd");

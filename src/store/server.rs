@@ -114,7 +114,8 @@ impl Store {
 
     /// Refuse a key of ours that has the wrong type.
     pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
-        let Some((key, found, wanted)) = self.wrong_key().await? else { return Ok(()) };
+        let typed = self.keys().typed();
+        let Some((key, found, wanted)) = self.wrong_of(typed).await? else { return Ok(()) };
         Err(self.unusable(format!(
             "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
         )))
@@ -122,7 +123,15 @@ impl Store {
 
     /// A key of ours that has the wrong type, with that type and the right one.
     pub(super) async fn wrong_key(&mut self) -> Result<Option<(String, String, &'static str)>, StoreError> {
-        let typed = self.keys().typed();
+        let typed = [self.keys().typed(), self.keys().typed_besides()].concat();
+        self.wrong_of(typed).await
+    }
+
+    /// The first of these keys that has another type than this.
+    async fn wrong_of(
+        &mut self,
+        typed: Vec<(String, &'static str)>,
+    ) -> Result<Option<(String, String, &'static str)>, StoreError> {
         let mut pipeline = redis::pipe();
         for (key, _) in &typed {
             pipeline.cmd("TYPE").arg(key);

@@ -7,9 +7,12 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{Job, Outcome};
 use crate::model::escape::escaped;
@@ -24,16 +27,38 @@ const THROTTLED: i32 = 75;
 const DEADLINE: &str = "DRIPD_DEADLINE_US";
 const HEADER: &str = "DRIPD_HEADER_";
 
+/// How often a group that was asked to end is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// The command of each job.
 #[derive(Debug, Clone)]
 pub struct Exec {
     program: OsString,
     args: Vec<OsString>,
     limit: Option<Duration>,
+    grace: Duration,
 }
 
 /// Kills the whole process group of a run that is dropped before it ended.
 struct Group(Option<Pid>);
+
+impl Group {
+    /// Ask the group to end, and give it some time. What is there after that is killed when this is dropped: a shell may be gone long
+    /// before the programs that it started.
+    async fn end(mut self, child: &mut Child, grace: Duration) {
+        let Some(pid) = self.0 else { return };
+        let _ = kill_process_group(pid, Signal::TERM);
+        let gone = async {
+            let _ = child.wait().await;
+            while test_kill_process_group(pid) != Err(Errno::SRCH) {
+                sleep(LOOK_AGAIN).await;
+            }
+        };
+        if timeout(grace, gone).await.is_ok() {
+            self.0 = None;
+        }
+    }
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
@@ -45,12 +70,12 @@ impl Drop for Group {
 
 impl Exec {
     /// A command and its arguments, or, as one word with white space in it, a line for the shell. A run longer than
-    /// `limit` is ended and has failed.
+    /// `limit` is ended and has failed. Whatever is ended gets TERM, and KILL after `grace`.
     ///
     /// # Errors
     ///
     /// When there is no such program: better said once at the start than for every job.
-    pub fn new(mut command: Vec<OsString>, limit: Option<Duration>) -> Result<Self, String> {
+    pub fn new(mut command: Vec<OsString>, limit: Option<Duration>, grace: Duration) -> Result<Self, String> {
         if let [line] = &command[..]
             && line.as_bytes().iter().any(u8::is_ascii_whitespace)
         {
@@ -64,10 +89,15 @@ impl Exec {
         if !is_program(&program) {
             return Err(format!("cannot run {}: there is no such program", escaped(program.as_bytes())));
         }
-        Ok(Self { program, args, limit })
+        Ok(Self { program, args, limit, grace })
     }
 
-    pub(super) async fn run(&self, job: &Job) -> Outcome {
+    /// The time from TERM to KILL.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    pub(super) async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::piped()).process_group(0);
         command
@@ -84,24 +114,32 @@ impl Exec {
         };
         let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
         let mut stdin = child.stdin.take().expect("standard input is piped");
-        let feed = async {
+        let mut feed = std::pin::pin!(async {
             let _ = stdin.write_all(&job.body).await; // a command need not read its job
             drop(stdin);
             std::future::pending::<()>().await;
-        };
+        });
         let limit = async {
             match self.limit {
                 Some(limit) => tokio::time::sleep(limit).await,
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let outcome = tokio::select! {
+            biased;
             status = child.wait() => {
                 group.0 = None;
-                status.map_or_else(|why| Outcome::Failed(format!("cannot wait for the command: {why}")), judge)
+                return status.map_or_else(|why| Outcome::Failed(format!("cannot wait for the command: {why}")), judge);
             }
-            () = feed => unreachable!("feeding never ends by itself"),
+            () = &mut feed => unreachable!("feeding never ends by itself"),
             () = limit => Outcome::Failed(format!("ran longer than {:?}", self.limit.unwrap_or_default())),
+            () = stop.cancelled() => Outcome::stopped(),
+        };
+        // Its exit code says nothing now: many programs end with 0 when they are asked to end, whatever was left to do. The job is
+        // fed on meanwhile, for half of it could be taken for the whole.
+        tokio::select! {
+            () = group.end(&mut child, self.grace) => outcome,
+            () = &mut feed => unreachable!("feeding never ends by itself"),
         }
     }
 }

@@ -1,10 +1,14 @@
 //! A POST per job: the body is the job, the rest travels in headers.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, StatusCode, Url, redirect};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
+use super::identity::signed_id;
 use super::limit_headers::Said;
 use super::limits_told::LimitsTold;
 use super::webhook::Signer;
@@ -31,6 +35,10 @@ const OWN: [&str; 11] = [
 const BY_NAME: [&str; 3] = ["content-type", "traceparent", "tracestate"];
 const PREFIX: &str = "drip-h-";
 
+/// How much of the body of an answer is read, and for how long, so that its connection can be used again. Nobody needs what it says.
+const BODY_MOST: u64 = 64 * 1024;
+const BODY_WITHIN: Duration = Duration::from_secs(1);
+
 /// Posts jobs to a URL.
 #[derive(Debug, Clone)]
 pub struct Http {
@@ -47,8 +55,8 @@ pub struct Http {
 /// When it is none, or one that the worker sets itself.
 pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let parts = text.split_once(':').ok_or("write 'Name: value'")?;
-    let name = HeaderName::try_from(parts.0)
-        .map_err(|_| format!("{:?} is no name of a header; write 'Name: value'", parts.0))?;
+    // It is not shown: it may be a password in the wrong place.
+    let name = HeaderName::try_from(parts.0).map_err(|_| "that is no name of a header; write 'Name: value'")?;
     if OWN.contains(&name.as_str()) || name.as_str().starts_with(PREFIX) {
         return Err(format!("{name} is set by dripd itself"));
     }
@@ -56,6 +64,23 @@ pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
         HeaderValue::try_from(parts.1.trim()).map_err(|_| "the value holds a control character".to_owned())?;
     value.set_sensitive(true); // it may be a password
     Ok((name, value))
+}
+
+/// Read the headers of a file, a line each.
+///
+/// # Errors
+///
+/// When it cannot be read, or holds no header or something else. No error shows a value.
+pub fn headers_in(path: &Path) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let text = std::fs::read_to_string(path).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let headers = lines
+        .map(|(line, number)| header(line.trim()).map_err(|why| format!("{}: line {number}: {why}", path.display())));
+    let headers: Vec<_> = headers.collect::<Result<_, _>>()?;
+    if headers.is_empty() {
+        return Err(format!("{}: no header is in it; write 'Name: value', one a line", path.display()));
+    }
+    Ok(headers)
 }
 
 impl Http {
@@ -81,13 +106,28 @@ impl Http {
         Ok(Self { client, url, headers, signer })
     }
 
-    pub(super) async fn run(&self, job: &Job, told: &LimitsTold) -> (Outcome, Vec<LimitReport>) {
+    pub(super) async fn run(
+        &self,
+        job: &Job,
+        told: &LimitsTold,
+        stop: &CancellationToken,
+    ) -> (Outcome, Vec<LimitReport>) {
         let request = self.client.post(self.url.clone()).headers(self.headers_of(job)).body(job.body.clone());
-        match request.send().await {
+        let answer = tokio::select! {
+            answer = request.send() => answer,
+            () = stop.cancelled() => return (Outcome::stopped(), Vec::new()),
+        };
+        match answer {
             Ok(response) => {
                 let Said { reports, wait, unread } = Said::of(response.headers(), SystemTime::now());
                 told.unread(&unread);
-                (judge(response.status(), wait), reports)
+                let outcome = judge(response.status(), wait);
+                // What became of the job is known: a stop does not change it.
+                tokio::select! {
+                    () = read_body(response) => {}
+                    () = stop.cancelled() => {}
+                }
+                (outcome, reports)
             }
             Err(why) => (Outcome::Failed(Chain(&why.without_url()).to_string()), Vec::new()),
         }
@@ -119,12 +159,30 @@ impl Http {
         if let Some(signer) = &self.signer {
             // The time of this try: a receiver takes only a recent signature.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            insert("webhook-id", &job.id);
+            let id = signed_id(&job.id);
+            insert("webhook-id", &id);
             insert("webhook-timestamp", &now.to_string());
-            insert("webhook-signature", &signer.sign(&job.id, now, &job.body));
+            insert("webhook-signature", &signer.sign(&id, now, &job.body));
         }
         headers
     }
+}
+
+/// Read the body of an answer to its end. One that is long or slow is given up, and its connection with it.
+async fn read_body(mut response: Response) {
+    if response.content_length().is_some_and(|length| length > BODY_MOST) {
+        return;
+    }
+    let read = async {
+        let mut seen = 0;
+        while let Ok(Some(part)) = response.chunk().await {
+            seen += part.len() as u64;
+            if seen > BODY_MOST {
+                return;
+            }
+        }
+    };
+    let _ = timeout(BODY_WITHIN, read).await;
 }
 
 /// An error with what caused it, on one line.

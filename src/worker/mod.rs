@@ -28,7 +28,7 @@ use tracing::{info, warn};
 
 pub use exec::Exec;
 use fetch::{BLOCK, Fetched, Fetcher};
-pub use http::{Http, header};
+pub use http::{Http, header, headers_in};
 pub use identity::identity;
 use job_run::JobRun;
 use limits_told::LimitsTold;
@@ -44,8 +44,11 @@ use crate::store::link::Link;
 use crate::store::{Address, Layout, Partitions, StoreError};
 use crate::system::processes::unique_name;
 
-/// How long the jobs in hand may go on after a stop; the rest of the five seconds is for giving them back.
+/// How long the jobs in hand may go on after a stop, with the grace of a command; the rest of the five seconds is for giving them back.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long they may go on at least, where the grace is long.
+const FINISH_LEAST: Duration = Duration::from_secs(1);
 
 /// How long taking the worker's name off the group may take.
 const LEAVE_WITHIN: Duration = Duration::from_millis(300);
@@ -99,22 +102,31 @@ pub enum Runner {
     Print(Print),
 }
 
+impl Outcome {
+    /// The worker was stopped before the job was done.
+    fn stopped() -> Self {
+        Self::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned())
+    }
+}
+
 impl Runner {
-    /// Run a job. Replies its outcome, and what the other side says about its limits. When stopped, drop the run, which ends
-    /// it, and give the job back.
+    /// Run a job. Replies its outcome, and what the other side says about its limits. When stopped, end the run, and give the job back.
     async fn run(&self, job: &Job, told: &LimitsTold, stop: &CancellationToken) -> (Outcome, Vec<LimitReport>) {
-        let run = async {
-            match self {
-                Self::Exec(exec) => (exec.run(job).await, Vec::new()),
-                Self::Http(http) => http.run(job, told).await,
-                Self::Print(print) => (print.run(job).await, Vec::new()),
-            }
-        };
-        tokio::select! {
-            outcome = run => outcome,
-            () = stop.cancelled() => {
-                (Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()), Vec::new())
-            }
+        match self {
+            Self::Exec(exec) => (exec.run(job, stop).await, Vec::new()),
+            Self::Http(http) => http.run(job, told, stop).await,
+            Self::Print(print) => tokio::select! {
+                outcome = print.run(job) => (outcome, Vec::new()),
+                () = stop.cancelled() => (Outcome::stopped(), Vec::new()),
+            },
+        }
+    }
+
+    /// How long ending a run may take.
+    fn grace(&self) -> Duration {
+        match self {
+            Self::Exec(exec) => exec.grace(),
+            Self::Http(_) | Self::Print(_) => Duration::ZERO,
         }
     }
 }
@@ -166,7 +178,8 @@ impl Worker {
         Self { partitions, ..self }
     }
 
-    /// Work until stopped. Then finish the jobs in hand within five seconds, or give them back.
+    /// Work until stopped. Then finish the jobs in hand within five seconds, or give them back. A command whose grace is longer than a second
+    /// has that.
     ///
     /// # Errors
     ///
@@ -206,9 +219,12 @@ impl Worker {
                 () = &mut overdue => break true,
             }
         };
-        let finished = timeout(FINISH_WITHIN, async { while running.join_next().await.is_some() {} }).await;
+        let grace = self.runner.grace();
+        let finish = FINISH_WITHIN.saturating_sub(grace).max(FINISH_LEAST);
+        let finished = timeout(finish, async { while running.join_next().await.is_some() {} }).await;
         kill.cancel();
-        let given_back = timeout(GIVE_BACK_WITHIN, async { while running.join_next().await.is_some() {} }).await;
+        let given_back =
+            timeout(grace + GIVE_BACK_WITHIN, async { while running.join_next().await.is_some() {} }).await;
         if given_back.is_err() {
             warn!(jobs = running.len(), "jobs could not be given back: they are taken back when their leases end");
         } else if finished.is_err() {

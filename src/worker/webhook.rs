@@ -1,6 +1,7 @@
 //! Signatures of Standard Webhooks: whoever gets a job can tell that it comes from here, unchanged and lately.
 //!
-//! The signed text is `<webhook-id>.<webhook-timestamp>.<body>`, and both sides know the key. A file may hold several keys, one a line: a
+//! The signed text is `<webhook-id>.<webhook-timestamp>.<body>`, and both sides know the key. No id has a full stop in it
+//! (`identity::signed_id`), and no timestamp has, so that the text can be taken apart in one way only. A file may hold several keys, one a line: a
 //! job is signed with all of them, so that a key can be replaced without an interruption.
 
 use std::path::Path;

@@ -37,4 +37,48 @@ fn the_workflows_have_the_least_rights_and_pinned_actions() {
     }
 }
 
-tests!(the_workflows_have_the_least_rights_and_pinned_actions);
+/// The jobs of a workflow: their names and their lines.
+fn jobs(text: &str) -> Vec<(&str, String)> {
+    let mut found: Vec<(&str, String)> = Vec::new();
+    for line in text.split_once("\njobs:\n").expect("jobs").1.lines() {
+        match line.strip_prefix("  ").and_then(|name| name.strip_suffix(':')).filter(|name| !name.starts_with(' ')) {
+            Some(name) => found.push((name, String::new())),
+            None if line.trim_start().starts_with('#') => {}
+            None => found.last_mut().expect("a job").1.extend([line, "\n"]),
+        }
+    }
+    found
+}
+
+fn the_job_that_may_sign_runs_nothing_and_tools_have_a_version() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("a file");
+    let release = read(".github/workflows/release.yml");
+    let jobs = jobs(&release);
+    assert_eq!(jobs.iter().map(|job| job.0).collect::<Vec<_>>(), ["test", "build", "attest", "publish"]);
+    for (name, lines) in &jobs {
+        let may_sign = lines.contains("id-token: write");
+        assert_eq!(may_sign, *name == "attest", "{name}");
+        assert!(!may_sign || !lines.contains("run:") && !lines.contains("checkout"), "{name}: {lines}");
+    }
+    let build = &jobs[1].1;
+    assert!(
+        !build.contains("make test") && !build.contains("make release"),
+        "what tests bring is not where it is built"
+    );
+    let tool = read(".ci/tool.sh");
+    assert!(tool.contains("cargo install --locked --quiet \"$1@$version\""), "{tool}");
+    let no_version = ["Makefile", ".ci/dist.sh", ".ci/release.sh", ".ci/run", ".ci/tool.sh"].map(read);
+    assert_eq!(
+        no_version.iter().map(|text| text.matches("cargo install").count()).sum::<usize>(),
+        1,
+        "tools come by tool.sh"
+    );
+    let mut unknown = Command::new("sh");
+    assert!(!unknown.arg(root.join(".ci/tool.sh")).arg("no-such-tool").output().expect("it runs").status.success());
+}
+
+tests!(
+    the_workflows_have_the_least_rights_and_pinned_actions,
+    the_job_that_may_sign_runs_nothing_and_tools_have_a_version
+);

@@ -55,14 +55,16 @@ pub(super) const NOTES: &[Notes] = &[
     },
     Notes {
         name: "work",
-        about: "Where `$OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of OpenTelemetry, spans of reads and jobs are sent \
+        about: "What a command that is ended says by its exit code does not count: after --timeout the job has failed, and on a stop \
+                it is given back. Up to 64 KiB of the answer to a post are read, so that its connection is used again. \
+                Where `$OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of OpenTelemetry, spans of reads and jobs are sent \
                 there. Other variables of OpenTelemetry say how.",
         examples: &[
             ("A command for each job, four at a time", "dripd work --concurrency 4 --exec ./send-mail"),
             ("A line for the shell for each job", "dripd work --exec 'jq .to | xargs notify'"),
             (
                 "Post each job, signed, with a header of your own",
-                "dripd work --http https://example.org/hook --secret-file hook.secret \\\n    --header 'X-Team: mail'",
+                "dripd work --http https://example.org/hook --secret-file hook.secret \\\n    --header-file login --header 'X-Team: mail'",
             ),
             ("See what drips out", "dripd work --print"),
         ],

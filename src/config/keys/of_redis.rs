@@ -28,7 +28,7 @@ pub const REDIS: &[Key] = &[
     text(
         "url",
         URL_HINT,
-        "Where your Redis is. Without it, `sentinel` and `cluster`, dripd starts and supervises its built-in Redis. `$DRIPD_REDIS_URL` overrides it.",
+        "Where your Redis is. Without it, `sentinel` and `cluster`, dripd starts and supervises its built-in Redis. A user needs a password, here or in `password_file`. `$DRIPD_REDIS_URL` overrides it.",
     ),
     key(
         "sentinel",

@@ -11,8 +11,8 @@ use super::cluster::Cluster;
 use super::login::{Login, Password};
 use super::sentinel::Sentinels;
 use super::tls;
-use crate::config::connection::{Node, Place, TlsSettings, asks_for_tls};
-use crate::config::{BadConfig, RedisSettings, hide_password};
+use crate::config::connection::{Node, Place, TlsSettings};
+use crate::config::{BadConfig, RedisSettings, asks_for_tls, hide_password};
 
 /// The longest wait between two looks for a new primary: sentinels, or a cluster, may name it at any moment.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);

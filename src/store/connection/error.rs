@@ -109,10 +109,15 @@ impl StoreError {
             }
             ErrorKind::UnexpectedReturnType => Self::Reply { call, reply: error.to_string() },
             _ => {
-                let code = error.code().unwrap_or("ERR");
-                let message = error.detail().map_or_else(|| error.to_string(), str::to_owned);
-                let code = if is_forbidden_inside(&message) { NOT_ALLOWED } else { code }.to_owned();
-                Self::Refused { call, code, message }
+                // Of several commands in one round trip the first that was refused says why.
+                let first = error.clone().into_server_errors().and_then(|errors| Some(errors.first()?.1.clone()));
+                let (code, detail) = match &first {
+                    Some(first) => (Some(first.code()), first.details()),
+                    None => (error.code(), error.detail()),
+                };
+                let message = detail.map_or_else(|| error.to_string(), str::to_owned);
+                let code = if is_forbidden_inside(&message) { NOT_ALLOWED } else { code.unwrap_or("ERR") };
+                Self::Refused { call, code: code.to_owned(), message }
             }
         }
     }
@@ -198,6 +203,12 @@ fn rights_of(role: Role) -> String {
 /// Whether it is what Redis, and Valkey, say of a command within a function that the caller may not run: it comes without a code of its own.
 fn is_forbidden_inside(message: &str) -> bool {
     message.starts_with("The user executing the script can't") || message.starts_with("ACL failure in script")
+}
+
+/// Whether an error that a function met and went on without is about a right that the user of the connection lacks.
+pub(in crate::store) fn is_forbidden(error: &str) -> bool {
+    let message = error.strip_prefix("ERR ").unwrap_or(error);
+    message.starts_with(NOT_ALLOWED) || is_forbidden_inside(message)
 }
 
 /// Whether it is what Redis itself says of a key of another type.

@@ -24,7 +24,7 @@ pub(super) use address::At;
 pub(super) use cluster::owner_as_told_by;
 pub(super) use connect::{LOST, connect, version_in};
 pub use error::StoreError;
-pub(super) use error::names_no_key;
+pub(super) use error::{is_forbidden, names_no_key};
 pub(super) use migrations::Migrations;
 pub(super) use peer::OnPush;
 pub(super) use text::Text;

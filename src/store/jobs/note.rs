@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::store::connection::Text;
+use crate::store::connection::{Text, is_forbidden};
 use crate::store::reply::named;
 
 /// Something that a function met and left alone: one of its kind, with their number.
@@ -55,5 +55,10 @@ pub(super) type FlatNote = (Text, Text, Text, u64);
 impl Note {
     pub(super) fn all(flat: Vec<FlatNote>) -> Vec<Self> {
         flat.into_iter().filter_map(named).collect()
+    }
+
+    /// Whether the user of the connection lacks a right: then nothing is wrong with the key.
+    pub fn is_about_rights(&self) -> bool {
+        is_forbidden(&self.detail)
     }
 }

@@ -138,7 +138,7 @@ impl Partition {
         self.each_under("retry", bucket.as_str())
     }
 
-    /// The keys of dripd's own whose type must be right, with that type.
+    /// The keys of dripd's own whose type must be right before a daemon begins, with that type.
     pub fn typed(&self) -> Vec<(String, &'static str)> {
         vec![
             (self.policy(), "hash"),
@@ -159,6 +159,28 @@ impl Partition {
             (self.under("ends"), "zset"),
             (self.under("reached"), "hash"),
             (self.delays(), "string"),
+            (self.under("budgets"), "hash"),
+            (self.under("windows"), "hash"),
+            (self.under("slow"), "hash"),
+            (self.under("paid"), "hash"),
+            (self.under("told"), "hash"),
+            (self.under("over"), "zset"),
+            (self.under("waiting"), "hash"),
+            (self.under("refused"), "zset"),
+            (self.under("full"), "zset"),
+        ]
+    }
+
+    /// The others, with their types. The functions go on without one of these, or only some calls need it.
+    pub fn typed_besides(&self) -> Vec<(String, &'static str)> {
+        vec![
+            (self.under("slots"), "hash"),
+            (self.under("inflight"), "zset"),
+            (self.under("adjusted"), "zset"),
+            (self.under("turns"), "hash"),
+            (self.under("changed"), "zset"),
+            (self.under("unset"), "zset"),
+            (self.under("wake"), "string"),
         ]
     }
 }

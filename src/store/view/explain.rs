@@ -283,7 +283,7 @@ pub struct Wrong {
     pub holds: String,
     /// What it should hold.
     pub wanted: String,
-    /// `route` where it is a key of its route.
+    /// `route` where it is a key of its route, `slots` where it tells the jobs in flight.
     #[serde(default, skip_serializing)]
     pub of: String,
 }

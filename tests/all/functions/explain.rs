@@ -353,6 +353,21 @@ the next job leaves now: nothing holds sms:acme back
 }
 
 #[test]
+fn a_wrong_type_where_the_jobs_in_flight_are_counted() {
+    let mut case = Case::with("[defaults]\nconcurrency = 2\n");
+    beat(&mut case, T0);
+    case.push_at(T0, "acme", &["1"]);
+    let inflight = case.key("inflight");
+    let _: String = case.cmd(&["SET", &inflight, "x"]);
+    let told = json_of(&mut case, T0, "acme");
+    assert_eq!(told["wrong_keys"], json!([{ "key": inflight, "type": "string", "wanted": "sorted set" }]));
+    let words = format!(
+        "nothing leaves: the key {inflight} holds a string, not a sorted set; see what it is, then rename or delete it"
+    );
+    assert_eq!(says(&mut case, T0, "acme")[0], words);
+}
+
+#[test]
 fn to_explain_changes_nothing() {
     let mut case = Case::with("[defaults]\nrate = '1/m'\n[[bucket]]\nmatch = 'm'\nroute = 'mail'\n");
     for bucket in ["a", "m"] {

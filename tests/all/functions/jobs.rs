@@ -249,6 +249,21 @@ fn finished_entries_go_also_behind_a_long_job_and_pending_or_undelivered_ones_ne
 }
 
 #[test]
+fn what_is_read_with_noack_counts_as_done_at_once() {
+    let mut case = Case::with(FAST);
+    case.push_at(T0, "b", &["lost", "waits"]);
+    case.settle_at(T0);
+    let key = case.key("ready");
+    let entry = case.stream("ready")[0].id.clone();
+    let _: Value = case.cmd(&["XREADGROUP", "GROUP", "workers", "w", "NOACK", "STREAMS", &key, ">"]);
+    assert_eq!(fail_at(&mut case, T0, &entry, &[]), 0, "it is nobody's");
+    let (taken_back, removed, _) = reap_at(&mut case, &T0.to_string(), true);
+    assert_eq!((taken_back, removed), (0, 1), "deleted, and not taken back");
+    assert!(case.stream("ready").is_empty() && case.stream("dead").is_empty());
+    assert_eq!(case.waiting("b"), ["waits"]);
+}
+
+#[test]
 fn foreign_entries_go_to_the_dead_with_what_they_held() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     let key = case.key("ready");

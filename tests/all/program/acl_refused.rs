@@ -189,6 +189,35 @@ fn a_daemon_without_its_rights_and_commands_without_a_library_say_the_way_out() 
 }
 
 #[test]
+fn a_right_that_a_daemon_lacks_is_not_taken_for_a_fault_of_the_stream() {
+    let house = House::build("drip");
+    let shell = house.shell("daemon");
+    let (_, line, _) = shell.run(&["acl", "daemon"]);
+    let mut admin = house.server.connect();
+    let mut without = |right: &str| {
+        let line = line.trim_end().replace(">PASSWORD", ">secret").replace(&format!(" +{right} "), " ");
+        let words: Vec<&str> = line.split(' ').collect();
+        redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).expect("a user");
+    };
+    without("xadd");
+    let daemon = Daemon::start(shell.home());
+    redis::cmd("LPUSH").arg("drip:queue:slow").arg("x").exec(&mut house.server.connect()).expect("LPUSH");
+    let advice = "`dripd acl daemon` prints the rights that its user needs";
+    eventually("it says what it lacks", || daemon.log().contains(advice));
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains(advice)).expect("a line");
+    assert!(line.contains("dripd may not use it") && line.contains("drip:ready"), "{line}");
+    assert!(!log.contains("the stream's type"), "{log}");
+    drop(daemon);
+    // Several commands in one round trip: the words are those of one.
+    without("type");
+    let daemon = Daemon::spawn(shell.home());
+    eventually("it says what it lacks", || daemon.log().contains("`dripd acl daemon` prints"));
+    let log = daemon.log();
+    assert!(log.contains("'type' command") && !log.contains("Pipeline") && !log.contains("Index"), "{log}");
+}
+
+#[test]
 fn what_may_not_be_asked_is_not_taken_for_missing_nor_remembered_so() {
     let house = House::build("drip");
     let _daemon = Daemon::start(house.shell("daemon").home());
@@ -207,4 +236,43 @@ fn what_may_not_be_asked_is_not_taken_for_missing_nor_remembered_so() {
     push(&mut house.client("old")).expect_err("it may not see what is set");
     let verdict = push(&mut house.client("submitter")).expect("a verdict");
     assert_eq!(verdict[2], 1, "the capacity that is set: {verdict:?}");
+}
+
+#[test]
+fn a_worker_takes_no_jobs_of_others_and_gives_none_back_past_dripd() {
+    let house = House::build("drip");
+    let mut admin = house.server.connect();
+    let ready = ["XGROUP", "CREATE", "drip:ready", "workers", "0", "MKSTREAM"];
+    redis::cmd(ready[0]).arg(&ready[1..]).exec(&mut admin).expect("a group");
+    let (_, line, _) = house.shell("worker").run(&["acl", "worker"]);
+    assert!(!line.contains("+@") && !line.contains("+xnack"), "{line}");
+    let mut worker = house.client("worker");
+    let mut is_refused = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let why = redis::cmd(words[0]).arg(&words[1..]).query::<Value>(&mut worker).expect_err(line);
+        // What this server does not know, whoever asks, it refuses so.
+        let is_unknown = redis::cmd("COMMAND").arg("INFO").arg(words[0]).query::<Vec<Value>>(&mut admin);
+        let is_unknown = is_unknown.is_ok_and(|found| found == [Value::Nil]);
+        let is_new = ["XNACK", "XACKDEL", "XDELEX", "XCFGSET"].contains(&words[0]);
+        why.code() == Some("NOPERM") || is_new && is_unknown && why.to_string().contains("unknown command")
+    };
+    for line in [
+        "XNACK drip:ready workers SILENT IDS 1 1-1",
+        "XNACK drip:ready workers FATAL IDS 1 1-1 FORCE",
+        "XAUTOCLAIM drip:ready workers w 0 0",
+        "XACKDEL drip:ready workers IDS 1 1-1",
+        "XDELEX drip:ready IDS 1 1-1",
+        "XCFGSET drip:ready IDMP-DURATION 1",
+        "XTRIM drip:ready MAXLEN 0",
+        "XSETID drip:ready 1-1",
+        "XADD drip:ready * job x",
+        "XGROUP SETID drip:ready workers $",
+        "XGROUP DESTROY drip:ready workers",
+        "XGROUP DELCONSUMER drip:ready workers w",
+        "XREADGROUP GROUP workers w NOACK STREAMS other >",
+        "DEL drip:ready",
+        "EXPIRE drip:ready 1",
+    ] {
+        assert!(is_refused(line), "{line}");
+    }
 }

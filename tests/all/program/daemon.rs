@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::rig::{Case, Daemon, S, Server, dripd, eventually, server, test_config};
-use crate::shell::configure;
+use crate::shell::{Shell, configure};
 
 /// A directory with a configuration for a case on the shared server.
 pub fn home(case: &Case, toml: &str) -> tempfile::TempDir {
@@ -604,6 +604,33 @@ fn a_queue_of_the_wrong_type_or_name_is_logged_and_harms_no_other() {
     eventually("the good one leaves", || case.jobs("ready") == ["1"]);
     eventually("both are named", || daemon.log().contains("queue:wrong") && daemon.log().contains("odd{name}"));
     assert_eq!(case.cmd::<i64>(&["LLEN", &odd]), 1);
+}
+
+#[test]
+fn a_key_of_dripd_s_own_with_the_wrong_type_is_named_to_whoever_meets_it() {
+    let server = Server::start(&[]);
+    let toml = "[defaults]\nrate = '1000/s'\nquota = '100000/d'\nwithin = 'all'\n[[budget]]\nmatch = 'all'\nrate = '1000/s'\nquota = '100000/d'\n";
+    let mut shell = Shell::on(&server, toml);
+    let daemon = Daemon::start(shell.home());
+    for (n, (key, wanted)) in [("budgets", "hash"), ("windows", "hash"), ("slow", "hash")].into_iter().enumerate() {
+        if key == "slow" {
+            shell.must_run(&["slow", "b", "1h"]);
+        }
+        let key = shell.case.key(key);
+        let _: i64 = shell.case.cmd(&["DEL", &key]);
+        let _: String = shell.case.cmd(&["SET", &key, "x"]);
+        let named = format!("{key} holds a string and must hold a {wanted}: rename or delete it");
+        for args in [&["push", "b", "x"][..], &["explain", "b"]] {
+            let (code, out, err) = shell.run(args);
+            assert!(code != 0 && err.contains(&named), "{args:?}: {code} {out}{err}");
+        }
+        shell.case.lpush("b", &["x"]);
+        eventually("the log names it", || daemon.log().contains(&key));
+        let _: i64 = shell.case.cmd(&["DEL", &key]);
+        let other = format!("other{n}");
+        shell.case.lpush(&other, &["y"]);
+        eventually("all goes on", || shell.case.waiting(&other).is_empty());
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn each_case_has_words_of_its_own() {
     let file = shell.home().join("config.toml");
     let there = json(&shell, "acme")["chain"][0]["policy"][0]["from"].clone();
     assert_eq!((&there["path"], &there["line"]), (&Json::from(file.to_str()), &4.into()));
-    configure(shell.home(), &shell.case, "[defaults]\ncapacity = 4\n");
+    configure(shell.home(), &shell.case, "[defaults]\nrate = '1/d'\ncapacity = 4\n"); // its jobs still wait at the end
     let out = done(&shell, &["explain", "idle"]);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let file = file.display();

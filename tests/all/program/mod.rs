@@ -56,6 +56,7 @@ mod told;
 mod top;
 mod top_screen;
 mod tree;
+mod trust;
 mod waking;
 mod work;
 mod work_http;

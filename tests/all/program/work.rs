@@ -248,3 +248,52 @@ fn an_entry_of_a_stranger_with_a_lease_of_nothing_is_run_acknowledged_and_not_re
     }
     assert!(!daemon.log().contains("took back"), "{}", daemon.log());
 }
+
+#[test]
+fn a_run_that_is_ended_gets_term_and_what_it_says_then_does_not_count() {
+    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nattempts = 1\n");
+    let _daemon = Daemon::start(shell.home());
+    // As many programs do: it tidies up, and ends with 0. The shell of a pipe is gone at once, and the other end has its time.
+    shell.file("slow.sh", "trap 'sleep 0.3; echo $1 >> tidied; exit 0' TERM\necho $1 >> runs\nsleep 60 & wait\n");
+    let home = shell.home().to_owned();
+    let seen = |name: &str| std::fs::read_to_string(home.join(name)).unwrap_or_default();
+    let too_long = Work::start(&shell, &["--timeout", "1s", "--grace", "20s", "--exec", "sh", "slow.sh", "alone"]);
+    shell.case.lpush("b", &["x"]);
+    eventually("it has failed", || shell.case.stream("dead").len() == 1);
+    let reason = shell.case.stream("dead")[0].text("reason");
+    assert_eq!((seen("tidied").as_str(), reason.as_str()), ("alone\n", "ran longer than 1s"));
+    assert_eq!(too_long.stop().0, Some(0));
+    let stopped = Work::start(&shell, &["--grace", "20s", "--exec", "sh slow.sh piped | cat"]);
+    shell.case.lpush("b", &["y"]);
+    eventually("it runs", || seen("runs").ends_with("piped\n"));
+    let (code, _, log) = stopped.stop();
+    assert_eq!((code, seen("tidied").as_str()), (Some(0), "alone\npiped\n"), "{log}");
+    assert!(log.contains("gave back what was not finished"), "{log}");
+    eventually("it is back", || shell.case.stream("ready").iter().any(|e| e.fields.contains_key("id")));
+    assert!(shell.case.stream("ready").iter().all(|e| e.text("attempt") == "1"), "KEEP");
+}
+
+#[test]
+fn a_run_that_does_not_end_is_killed_when_its_grace_is_over() {
+    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nattempts = 1\n");
+    let _daemon = Daemon::start(shell.home());
+    let deaf = "trap '' TERM; echo $$ > pid; sleep 60; sleep 60";
+    let worker = Work::start(&shell, &["--timeout", "300ms", "--grace", "400ms", "--exec", deaf]);
+    let since = Instant::now();
+    shell.case.lpush("b", &["x"]);
+    eventually("it has failed", || shell.case.stream("dead").len() == 1);
+    assert!(since.elapsed() >= Duration::from_millis(700), "{:?}", since.elapsed());
+    let pid = std::fs::read_to_string(shell.home().join("pid")).expect("it ran");
+    let stat = format!("/proc/{}/stat", pid.trim());
+    eventually("it is gone", || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
+    assert_eq!(shell.case.stream("dead")[0].text("reason"), "ran longer than 300ms");
+    // The same for a stop, whose default grace leaves it within its five seconds.
+    drop(worker);
+    let worker = Work::start(&shell, &["--exec", "trap '' TERM; echo run > deaf; sleep 60; sleep 60"]);
+    shell.case.lpush("b", &["y"]);
+    eventually("it runs", || shell.home().join("deaf").exists());
+    let (code, took, log) = worker.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < STOPS_WITHIN && took >= Duration::from_secs(2), "{took:?}");
+    eventually("it is back", || shell.case.stream("ready").iter().any(|e| e.fields.contains_key("id")));
+}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -214,6 +215,145 @@ fn a_post_has_the_headers_that_were_asked_for_and_a_signature_of_each_try() {
     }
     assert_eq!(posts[0].head["webhook-id"], posts[1].head["webhook-id"], "a retry is the same job");
     assert!(!worker.stop().2.contains(&keys[0].0), "no secret is logged");
+}
+
+#[test]
+fn a_producer_chooses_no_part_of_what_is_signed() {
+    let shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|_, _| "200 Fine");
+    let key = [7; 32];
+    let secrets = shell.file("secrets", &BASE64_STANDARD.encode(key));
+    let _worker = Work::start(&shell, &["--http", &hook.url, "--secret-file", &secrets]);
+    let (key, mut seen) = (hmac::Key::new(hmac::HMAC_SHA256, &key), std::collections::HashSet::new());
+    // The first one would be, with the body `2000000000.{}.…`, a genuine signature of another id, time and body.
+    for id in ["order.2000000000.{}", "order", "order_7-a", "a:b", "a/b+c="] {
+        assert_eq!(shell.run(&["push", "b", "body", "--id", id]).0, 0, "{id}");
+        let post = hook.next();
+        let of = |name: &str| post.head[name].as_str();
+        assert!(of("drip-id").starts_with(&format!("{id}-")), "{:?}", post.head);
+        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        assert!(of("webhook-id").bytes().all(is_safe), "{id}: {}", of("webhook-id"));
+        assert_eq!(of("webhook-id") == of("drip-id"), id.bytes().all(is_safe), "{id}: what is safe stays as it is");
+        let signed = format!("{}.{}.body", of("webhook-id"), of("webhook-timestamp"));
+        let tag = of("webhook-signature").strip_prefix("v1,").expect("version 1");
+        hmac::verify(&key, signed.as_bytes(), &BASE64_STANDARD.decode(tag).expect("base64")).expect("genuine");
+        assert!(seen.insert(of("webhook-id").to_owned()), "{id}: no two jobs share one");
+    }
+}
+
+/// A server that keeps its connections, and answers each job with a body of so many bytes as it says, some time after the head. Replies which
+/// connection each job came on.
+fn keeps_connections() -> (String, Receiver<usize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let (sender, came) = channel();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream);
+                loop {
+                    let post = read_post(&mut reader);
+                    let job = String::from_utf8_lossy(&post.job).into_owned();
+                    let Some((kind, length)) = job.split_once(' ') else { return }; // the end of the connection
+                    let body = "x".repeat(length.parse().expect("a length"));
+                    let (head, body) = match kind {
+                        "plain" => (format!("content-length: {length}"), body),
+                        "chunks" => {
+                            ("transfer-encoding: chunked".into(), format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()))
+                        }
+                        // These two do not come to their end.
+                        "long" => ("content-length: 10000000".into(), body),
+                        _ => ("transfer-encoding: chunked".into(), format!("{:x}\r\n{body}\r\n", body.len())),
+                    };
+                    let _ = sender.send(number); // the test may be over by now
+                    let mut write = |text: &str| reader.get_mut().write_all(text.as_bytes());
+                    if write(&format!("HTTP/1.1 200 Fine\r\n{head}\r\n\r\n")).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(50)); // as over a network: the head is read alone
+                    let _ = write(&body);
+                }
+            });
+        }
+    });
+    (url, came)
+}
+
+#[test]
+fn a_connection_is_used_again_after_an_answer_with_a_body_of_up_to_64_kib() {
+    let mut shell =
+        Shell::new("[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'b'\nconcurrency = 1\nordered = true\n");
+    let _daemon = Daemon::start(shell.home());
+    let (url, came) = keeps_connections();
+    let worker = Work::start(&shell, &["--http", &url]);
+    let jobs = ["plain 100", "plain 65536", "chunks 65536", "long 70000", "plain 1", "endless 70000", "plain 0"];
+    shell.case.lpush("b", &jobs);
+    let on: Vec<usize> = jobs.iter().map(|_| came.recv_timeout(Duration::from_secs(20)).expect("a post")).collect();
+    assert_eq!(on, [0, 0, 0, 0, 1, 1, 2], "a longer one is left unread, and its connection closed");
+    eventually("all are done", || shell.case.stream("ready").is_empty());
+    assert_eq!(worker.stop().0, Some(0));
+}
+
+#[test]
+fn a_body_that_does_not_end_keeps_no_job() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    // It says that 100 bytes follow, and sends none while the connection lasts.
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let (sender, opened) = channel();
+    std::thread::spawn(move || {
+        for mut reader in listener.incoming().flatten().map(BufReader::new) {
+            read_post(&mut reader);
+            let _ = reader.get_mut().write_all(b"HTTP/1.1 200 Fine\r\ncontent-length: 100\r\n\r\n");
+            let _ = sender.send(reader);
+        }
+    });
+    let worker = Work::start(&shell, &["--http", &url]);
+    shell.case.lpush("b", &["x"]);
+    let _open = opened.recv_timeout(Duration::from_secs(20)).expect("a connection");
+    eventually("it is done all the same", || worker.log().contains("done bucket=b"));
+    shell.case.lpush("b", &["y"]);
+    let _open_too = opened.recv_timeout(Duration::from_secs(20)).expect("a connection");
+    // The job is done, whatever the stop finds it at.
+    assert_eq!(worker.stop().0, Some(0));
+    assert!(shell.case.stream("ready").is_empty() && shell.case.stream("dead").is_empty());
+}
+
+#[test]
+fn headers_come_from_a_file_too_and_nothing_of_it_is_shown() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|_, _| "200 Fine");
+    let file = shell.file("headers", "Authorization: Bearer swordfish\r\n\n  X-Team: b  \n");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("set");
+    let more = shell.file("more", "X-More: 1");
+    std::fs::set_permissions(&more, std::fs::Permissions::from_mode(0o644)).expect("set");
+    let args = ["--http", &hook.url, "--header", "X-Team: a", "--header-file", &file, "--header-file", &more];
+    let worker = Work::start(&shell, &args);
+    shell.case.lpush("b", &["x"]);
+    let post = hook.next();
+    let of = |name: &str| post.head[name].as_str();
+    assert_eq!((of("authorization"), of("x-team"), of("x-more")), ("Bearer swordfish", "a, b", "1"));
+    let (_, _, log) = worker.stop();
+    assert!(!log.contains("swordfish") && !log.contains(&format!("read {file} ")), "{log}");
+    assert!(log.contains(&format!("others may read {more} (mode 644)")), "{log}");
+    for (text, why) in [
+        ("", "no header is in it"),
+        ("\nBearer swordfish", "line 2: write 'Name: value'"),
+        ("my swordfish: x", "line 1: that is no name of a header"),
+        ("Drip-Id: 1", "line 1: drip-id is set by dripd itself"),
+        ("X: swordfish\u{1}", "line 1: the value holds a control character"),
+    ] {
+        let bad = shell.file("bad", text);
+        let (code, _, err) = shell.run(&["work", "--http", &hook.url, "--header-file", &bad]);
+        assert_eq!((code, err.contains(why), err.contains("swordfish")), (1, true, false), "{text:?}: {err}");
+    }
+    let (code, _, err) = shell.run(&["work", "--http", &hook.url, "--header-file", "not-there"]);
+    assert_eq!((code, err.contains("cannot read not-there")), (1, true), "{err}");
+    assert_eq!(shell.run(&["work", "--print", "--header-file", &file]).0, 2, "it is for --http");
 }
 
 #[test]

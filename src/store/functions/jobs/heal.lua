@@ -159,7 +159,7 @@ do
     if not at.page[1] then
       local found = pcall_redis(of.scan, ctx.k[of.key], at.cursor, 'COUNT', PAGE)
       if is_error(found) then
-        note(ctx, 'wrong-type', ctx.k[of.key])
+        note(ctx, 'wrong-type', ctx.k[of.key], is_error(found))
         at.cursor, found = '0', { '0', {} }
         -- Nothing can be compared with it.
         if of.key == 'slots' then at.phase = at.thorough and 'budgets' return not at.phase end

@@ -215,7 +215,7 @@ do
   local function reap_route(ctx, pass, name, from)
     local stream = keys.ready(ctx.space, name)
     local length = pcall_redis('XLEN', stream)
-    if is_error(length) then note(ctx, 'wrong-type', stream) return nil end
+    if is_error(length) then note(ctx, 'wrong-type', stream, is_error(length)) return nil end
     pass.live = pass.live + length
     if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
     if length == 0 then

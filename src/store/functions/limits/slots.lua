@@ -42,7 +42,7 @@ do
     if not n then
       n = pcall_redis('ZLEXCOUNT', ctx.k.inflight, '[' .. id .. NODE, '(' .. id .. BEHIND)
       if base.is_error(n) then
-        context.note(ctx, 'wrong-type', ctx.k.inflight)
+        context.note(ctx, 'wrong-type', ctx.k.inflight, base.is_error(n))
         n = huge
       end
       known[id] = n
@@ -134,8 +134,16 @@ do
 
   -- can_take: whether a line can be written. It is asked before a job leaves, because afterwards nothing may fail.
   function slots.can_take(ctx)
+<<<<<<< HEAD
     if ctx.takes_slots == 'unknown' then ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots)) end
     if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end -- each bucket is parked for that
+=======
+    if ctx.takes_slots == 'unknown' then
+      local err = base.is_error(pcall_redis('HLEN', ctx.k.slots))
+      ctx.takes_slots = not err
+      if err then context.note(ctx, 'wrong-type', ctx.k.slots, err) end
+    end
+>>>>>>> h-worker
     return ctx.takes_slots
   end
 

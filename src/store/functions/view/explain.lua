@@ -109,14 +109,19 @@ do
     local entry = p.entry and entries and entries[p.entry]
     -- A job that is forwarded has no lease and is tried once.
     local rated, tried = p.ignores_cost and {} or p, p.forward and {} or p
+    local taken = p.concurrency and slots.count(ctx, id)
     return {
       kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = state.word(ctx, from),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
       entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed,
       set = settings_of(ctx, id, p, constraint),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
+<<<<<<< HEAD
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
       counting = p.concurrency and not slots.is_counted(ctx, id, p) or nil,
+=======
+      slots = p.concurrency and { taken = taken < huge and taken or p.concurrency, of = p.concurrency },
+>>>>>>> h-worker
       paid = paid_of(ctx, p, due, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
       told = told_of(ctx, p, constraint),
@@ -224,6 +229,9 @@ do
     is_wrong(aside.retry.key, aside.retry.wrong, 'sorted set')
     is_wrong(aside.later.key, aside.later.wrong, 'sorted set', 'delayed')
     is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
+    if s.p.concurrency and slots.count(ctx, s.bucket) == huge then
+      is_wrong(ctx.k.inflight, pcall_redis('TYPE', ctx.k.inflight).ok, 'sorted set', 'slots')
+    end
     local gates, refused = gate.read(ctx, s)
     for i, one in ipairs(gates or {}) do
       gates[i] =
