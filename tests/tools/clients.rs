@@ -126,8 +126,11 @@ pub fn node_client() -> PathBuf {
         needs::missing("the Node packages of the client", &needs::registry("npm install redis structured-headers"));
     }
     copied(&folder.join("package.json"), b"{\"type\":\"module\"}");
-    for file in ["index.js", "limits.js", "conformance.js", "limits_check.js"] {
-        copied(&folder.join(file), &std::fs::read(Path::new("clients/node").join(file)).expect("a file"));
+    for file in std::fs::read_dir("clients/node").expect("the client").map(|file| file.expect("a file").path()) {
+        if file.extension().is_some_and(|ending| ending == "js") {
+            let name = file.file_name().expect("a name");
+            copied(&folder.join(name), &std::fs::read(&file).expect("a file"));
+        }
     }
     folder
 }
@@ -136,6 +139,13 @@ fn the_node_client_does_what_a_client_must() {
     let folder = node_client();
     let adapter = folder.join("conformance.js");
     conforms(&["node", adapter.to_str().expect("a path")]);
+}
+
+/// The adapters of the clients that are installed from a package registry.
+pub fn adapters() -> [[String; 2]; 2] {
+    let text = |path: &Path| path.to_str().expect("a path").to_owned();
+    let node = node_client().join("conformance.js");
+    [[text(&python_with_redis()), "clients/python/conformance.py".to_owned()], ["node".to_owned(), text(&node)]]
 }
 
 /// A client that is an example: short, to show that the protocol is enough.

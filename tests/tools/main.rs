@@ -39,6 +39,7 @@ mod shell;
 #[allow(dead_code)] // the same
 mod twin;
 
+mod client_faults;
 mod clients;
 mod dashboard;
 mod examples;
@@ -75,6 +76,7 @@ fn attempt(name: &str, test: impl FnOnce() + UnwindSafe) -> Result<Completion, F
 
 fn main() {
     let files = [
+        client_faults::TESTS,
         clients::TESTS,
         dashboard::actions::TESTS,
         dashboard::connection::TESTS,
