@@ -18,7 +18,7 @@ export class Worker {
   #stop = new AbortController();
   #stoppedMs; // when
   #lateTimer;
-  #loggedMs; // while Redis is away
+  #logged; // while Redis is away: why, and when that was logged
 
   constructor({ url, name, streams, run, unread, log }) {
     [this.#name, this.#streams, this.#run, this.#unread, this.#log] = [name, streams, run, unread, log];
@@ -62,8 +62,8 @@ export class Worker {
     for (let tries = 0; ; tries += 1) {
       try {
         const reply = await connection.call(args);
-        if (this.#loggedMs !== undefined) this.#log(`dripd: worker ${this.#name} goes on`);
-        this.#loggedMs = undefined;
+        if (this.#logged) this.#log(`dripd: worker ${this.#name} goes on`);
+        this.#logged = undefined;
         return reply;
       } catch (why) {
         if (!passes(why)) throw why;
@@ -85,9 +85,10 @@ export class Worker {
   }
 
   #isAway(why) {
-    if (performance.now() < (this.#loggedMs ?? -Infinity) + LOG_EVERY_MS) return;
-    this.#loggedMs = performance.now();
-    this.#log(`dripd: worker ${this.#name} waits, and tries again: ${textOf(why)}`);
+    if (this.#logged && this.#logged.code === why.code && performance.now() < this.#logged.ms + LOG_EVERY_MS) return;
+    this.#logged = { code: why.code, ms: performance.now() };
+    const hint = textOf(why).includes('unction not found') ? ' (has a daemon been here?)' : '';
+    this.#log(`dripd: worker ${this.#name} waits, and tries again: ${textOf(why)}${hint}`);
   }
 
   // One job: run it, renew its lease meanwhile, and say how it ended.

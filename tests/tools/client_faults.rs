@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::clients::{adapters, node_client, python_with, python_with_redis};
-use crate::needs::{self, runs};
+use crate::needs::runs;
 use crate::rig::{Daemon, Server, eventually, free_port, server_program, signal, test_config};
 use crate::shell::said;
 
@@ -159,11 +159,7 @@ fn waits(adapter: &[&str]) {
         let _: i64 = redis::cmd("LPUSH").arg("drip:queue:early").arg(job).query(connection).expect("pushed");
     };
     push(&mut connection, "first");
-    let asked = |connection: &mut redis::Connection| {
-        let info: String = redis::cmd("INFO").arg("commandstats").query(connection).expect("figures");
-        info.contains("cmdstat_fcall:")
-    };
-    eventually("the worker asks, and dripd is not there", || asked(&mut connection));
+    worker.says("has a daemon been here?");
     let toml = format!("[redis]\nurl = '{url}'\n[defaults]\nlease = '60s'\n");
     std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let daemon = Daemon::start(home.path());

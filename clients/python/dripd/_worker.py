@@ -110,7 +110,7 @@ class Worker:
         self._redis, self._streams, self._name, self._run, self._unread = redis, streams, name, run, unread
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # by a stop or the end of a job; a signal handler may put into it
         self._stopped_at: float | None = None
-        self._logged_at: float | None = None  # while Redis is away
+        self._logged: tuple[str, float] | None = None  # while Redis is away: why, and when that was logged
         timeout_s = redis.connection_pool.connection_kwargs.get("socket_timeout") or BLOCK_MS / 1000
         self._block_ms = min(BLOCK_MS if len(streams) == 1 else BLOCK_EACH_MS, max(1, int(500 * timeout_s)))
 
@@ -181,13 +181,14 @@ class Worker:
             pass
 
     def _is_away(self, why: Refused) -> None:
-        if self._logged_at is None or time.monotonic() >= self._logged_at + LOG_EVERY_S:
-            self._logged_at = time.monotonic()
-            log.warning("worker %s waits, and tries again: %s", self._name, why)
+        if self._logged is None or why.code != self._logged[0] or time.monotonic() >= self._logged[1] + LOG_EVERY_S:
+            self._logged = why.code, time.monotonic()
+            hint = " (has a daemon been here?)" if "unction not found" in why.message else ""
+            log.warning("worker %s waits, and tries again: %s%s", self._name, why, hint)
 
     def _is_back(self) -> None:
-        if self._logged_at is not None:
-            self._logged_at = None
+        if self._logged is not None:
+            self._logged = None
             log.warning("worker %s goes on", self._name)
 
     def _one(self, stream: str, entry: str, fields: Mapping[bytes, bytes]) -> None:
