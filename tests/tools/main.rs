@@ -47,6 +47,7 @@ mod forward;
 mod free_slots;
 mod kubernetes;
 mod llm;
+mod lost_replies;
 mod needs;
 mod openapi;
 mod other_user;
@@ -88,6 +89,7 @@ fn main() {
         free_slots::TESTS,
         kubernetes::TESTS,
         llm::TESTS,
+        lost_replies::TESTS,
         openapi::TESTS,
         other_user::TESTS,
         promtool::TESTS,
