@@ -12,7 +12,7 @@ use crate::needs::runs;
 use crate::rig::{Daemon, Server, eventually, free_port, server_program, signal, test_config};
 use crate::shell::said;
 
-const SOME_TIME: Duration = Duration::from_secs(30);
+const SOME_TIME: Duration = Duration::from_secs(60);
 
 /// One try for each job: none comes again while another one is awaited.
 const ONE_TRY: &str = "[defaults]\nrate = '1000/s'\nattempts = 1\n";
