@@ -17,6 +17,7 @@ process.once('SIGTERM', () => (stopping = true));
 
 const redis = createClient({
   url: process.env.REDIS_URL ?? 'redis://127.0.0.1:7379',
+  RESP: 2, // the loop reads replies of this form: with RESP 3 some versions of the client reply another one
   socket: { reconnectStrategy: false }, // a lost Redis ends the worker; what started it starts it again
 }).withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }); // a job is bytes, not always UTF-8
 await redis.connect();

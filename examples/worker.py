@@ -6,7 +6,8 @@ import signal
 import socket
 import sys
 
-from redis import Redis
+from redis import ConnectionPool, Redis
+from redis.connection import parse_url
 
 
 def run(bucket, job, identity):
@@ -24,7 +25,9 @@ def stop(*_):
 stopping, taken, limit = False, 0, int(os.environ.get("MAX_JOBS", -1))
 signal.signal(signal.SIGTERM, stop)
 name = sys.argv[1] if len(sys.argv) > 1 else socket.gethostname()
-redis = Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:7379"))
+url = os.environ.get("REDIS_URL", "redis://127.0.0.1:7379")
+# A job is bytes, and the loop reads RESP2: so it is, whatever the options of the address say.
+redis = Redis(connection_pool=ConnectionPool(**{**parse_url(url), "protocol": 2, "decode_responses": False}))
 
 # It waits for 2 s and no longer: the client gives up on a connection that is silent for 5 s.
 while not stopping and taken != limit:

@@ -36,7 +36,7 @@ export interface Job {
   signal: AbortSignal;
 }
 
-/** A function refused the call, and nothing was changed. `code` is BADBUCKET, BADARG, TOOLARGE, TOOMANY, WRONGTYPE, OOM or TRYAGAIN. */
+/** A call was refused, and nothing was changed. `code` is what a function or Redis says (BADBUCKET, BADARG, TOOLARGE, TOOMANY, WRONGTYPE, OOM, LOADING, NOAUTH …), ERR where it says no more than that, and AWAY where Redis could not be reached. */
 export class Refused extends Error { code: string; }
 /** The connection was lost during a push: it may have happened. It is never repeated for you. */
 export class Unknown extends Error {}
@@ -60,10 +60,10 @@ export class Drip {
   push(bucket: string, ...jobs: (string | Buffer)[]): Promise<Receipt>;
   /** Push one job with options. */
   submit(bucket: string, job: string | Buffer, options?: Options): Promise<Submitted>;
-  /** Take jobs of a route and call `run` with each, one at a time, until TERM or INT, or `stop`. Throw what became of a job that is not done. */
+  /** Take jobs of a route and call `run` with each, one at a time, until TERM or INT, or `stop`. Throw what became of a job that is not done: it is logged. Where Redis or dripd is away, this waits. It closes its connections at its end. */
   work(run: (job: Job) => unknown, options?: { route?: string; name?: string; signals?: boolean }): Promise<void>;
-  /** End `work`: within 2 s where it waits, else after the job in hand, or after 4 s, when that is given back. */
+  /** End each `work` that runs: within 2 s where it waits, else after the job in hand, or after 4 s, when that is given back. */
   stop(): void;
-  /** Close the connections. */
+  /** Stop, wait for that, and close the connections. A connection that waits for nothing does not keep the process, so a program may end without it. */
   close(): Promise<void>;
 }

@@ -112,7 +112,7 @@ func (d *Drip) again(command string, args ...interface{}) (reply interface{}, er
 func (d *Drip) once(function, bucket string, args redis.Args) (r Receipt, err error) {
 	reply, err := redis.Values(d.do("FCALL", redis.Args{function, 1, "drip:queue:" + bucket}.Add(args...)...))
 	if said := redis.Error(""); errors.As(err, &said) {
-		return r, &Refused{strings.SplitN(strings.TrimPrefix(string(said), "ERR "), " ", 2)[0], string(said)}
+		return r, &Refused{strings.SplitN(string(said), " ", 2)[0], string(said)}
 	} else if err != nil {
 		return r, fmt.Errorf("%s of %s: %w: %v", function, bucket, ErrUnknown, err)
 	}

@@ -7,11 +7,14 @@ import os
 import sys
 from collections import Counter
 
-from redis import Redis
+from redis import ConnectionPool, Redis
+from redis.connection import parse_url
 
 MOST_TOKENS = int(os.environ.get("LLM_MAX_TOKENS", 300))  # of an answer
 FALLBACK = dict(pair.split("=") for pair in os.environ.get("LLM_FALLBACK", "large=small").split(",") if pair)
-redis = Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:7379"))
+URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:7379")
+# Replies are bytes, and read as RESP2: so they are, whatever the options of the address say.
+redis = Redis(connection_pool=ConnectionPool(**{**parse_url(URL), "protocol": 2, "decode_responses": False}))
 
 
 def estimate(request):

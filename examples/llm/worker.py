@@ -13,14 +13,17 @@ import threading
 import urllib.error
 import urllib.request
 
-from redis import Redis
+from redis import ConnectionPool, Redis
+from redis.connection import parse_url
 
 BASE, KEY = os.environ["LLM_BASE_URL"].rstrip("/"), os.environ.get("LLM_API_KEY", "")
 MODELS = dict(pair.split("=") for pair in os.environ.get("LLM_MODELS", "").split(",") if pair)
 SLOTS = int(os.environ.get("LLM_SLOTS", 8))
 GIVE_UP_S = 60  # an endpoint that is silent for so long; shorter than the lease
 READY = "drip:ready"
-redis = Redis.from_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:7379"))
+URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:7379")
+# Replies are bytes, and read as RESP2: so they are, whatever the options of the address say.
+redis = Redis(connection_pool=ConnectionPool(**{**parse_url(URL), "protocol": 2, "decode_responses": False}))
 stopping = threading.Event()
 
 

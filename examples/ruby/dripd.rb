@@ -20,7 +20,7 @@ module Dripd
 
     def initialize(why)
       super(why.message)
-      @code = message[/\A(?:ERR )?([A-Z]+)/, 1]
+      @code = message[/\A[A-Z]+/]
     end
   end
 

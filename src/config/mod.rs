@@ -237,13 +237,10 @@ impl Config {
     /// Settings that are allowed and hardly meant, each as a sentence for the author of the file.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
-<<<<<<< HEAD
         warnings.extend(self.http.warning(self.record.limits.max_job_bytes.into()));
-=======
         warnings.extend(self.exposed_logins());
         let tokens = self.http.tokens.iter().map(|token| &token.file);
         warnings.extend(trust::warnings(tokens, std::iter::empty(), self.credentials.as_deref()));
->>>>>>> h-worker
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
         warnings.extend(tree::cost_warnings(&self.record).into_iter().take(MOST_NAMED));

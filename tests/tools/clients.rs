@@ -109,25 +109,37 @@ fn copied(path: &Path, text: &[u8]) {
     std::fs::rename(new, path).expect("renamed");
 }
 
-/// A folder with the Node client and what it needs.
-pub fn node_client() -> PathBuf {
-    for (program, package) in [("node", "nodejs"), ("npm", "npm"), ("python3", "python3")] {
+/// A folder of this name with these packages for Node.
+pub fn node_with(name: &str, packages: &[&str]) -> PathBuf {
+    for (program, package) in [("node", "nodejs"), ("npm", "npm")] {
         needs::one_of(&[program], &format!("apt-get install {package}"));
     }
-    let folder = kept("client-node");
+    let folder = kept(name);
     // One test makes it, and others that need it wait.
     let lock = File::create(folder.with_extension("lock")).expect("a file");
     lock.lock().expect("a lock");
-    // Node looks for packages beside the file that imports them, so the client is copied there.
-    let packages = ["redis", "structured-headers"];
     let installed = packages.iter().all(|package| folder.join("node_modules").join(package).is_dir())
         || runs(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(&folder).args(packages));
     if !installed {
-        needs::missing("the Node packages of the client", &needs::registry("npm install redis structured-headers"));
+        let what = packages.join(" ");
+        needs::missing(&format!("the Node packages {what}"), &needs::registry(&format!("npm install {what}")));
     }
+    folder
+}
+
+/// A folder with the Node client and what it needs.
+pub fn node_client() -> PathBuf {
+    needs::one_of(&["python3"], "apt-get install python3");
+    // Node looks for packages beside the file that imports them, so the client is copied there.
+    let folder = node_with("client-node", &["redis", "structured-headers"]);
+    let lock = File::create(folder.with_extension("lock")).expect("a file");
+    lock.lock().expect("a lock");
     copied(&folder.join("package.json"), b"{\"type\":\"module\"}");
-    for file in ["index.js", "limits.js", "conformance.js", "limits_check.js"] {
-        copied(&folder.join(file), &std::fs::read(Path::new("clients/node").join(file)).expect("a file"));
+    for file in std::fs::read_dir("clients/node").expect("the client").map(|file| file.expect("a file").path()) {
+        if file.extension().is_some_and(|ending| ending == "js") {
+            let name = file.file_name().expect("a name");
+            copied(&folder.join(name), &std::fs::read(&file).expect("a file"));
+        }
     }
     folder
 }
@@ -136,6 +148,13 @@ fn the_node_client_does_what_a_client_must() {
     let folder = node_client();
     let adapter = folder.join("conformance.js");
     conforms(&["node", adapter.to_str().expect("a path")]);
+}
+
+/// The adapters of the clients that are installed from a package registry.
+pub fn adapters() -> [[String; 2]; 2] {
+    let text = |path: &Path| path.to_str().expect("a path").to_owned();
+    let node = node_client().join("conformance.js");
+    [[text(&python_with_redis()), "clients/python/conformance.py".to_owned()], ["node".to_owned(), text(&node)]]
 }
 
 /// A client that is an example: short, to show that the protocol is enough.

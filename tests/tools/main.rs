@@ -39,6 +39,7 @@ mod shell;
 #[allow(dead_code)] // the same
 mod twin;
 
+mod client_faults;
 mod clients;
 mod dashboard;
 mod examples;
@@ -46,6 +47,7 @@ mod forward;
 mod free_slots;
 mod kubernetes;
 mod llm;
+mod lost_replies;
 mod needs;
 mod openapi;
 mod other_user;
@@ -75,6 +77,7 @@ fn attempt(name: &str, test: impl FnOnce() + UnwindSafe) -> Result<Completion, F
 
 fn main() {
     let files = [
+        client_faults::TESTS,
         clients::TESTS,
         dashboard::actions::TESTS,
         dashboard::connection::TESTS,
@@ -86,6 +89,7 @@ fn main() {
         free_slots::TESTS,
         kubernetes::TESTS,
         llm::TESTS,
+        lost_replies::TESTS,
         openapi::TESTS,
         other_user::TESTS,
         promtool::TESTS,

@@ -30,6 +30,11 @@ fn the_loop_in_python_takes_jobs_finishes_them_and_says_which_failed() {
     let _daemon = Daemon::start(home.path());
     let (text, port) = (shown(), server.port.to_string());
     assert!(text.contains("7379"), "the loop names the port of the built-in Redis:\n{text}");
+    let needs = "protocol=2, decode_responses=False)  # ";
+    assert!(
+        text.contains(needs),
+        "a client that is made otherwise gives replies of another form, with the job in them:\n{text}"
+    );
     let (out, err) = (home.path().join("out"), home.path().join("err"));
     let _worker = Worker(
         Command::new(python)
@@ -60,6 +65,39 @@ fn the_loop_in_python_takes_jobs_finishes_them_and_says_which_failed() {
     });
 }
 
+fn the_programs_in_python_read_bytes_whatever_the_address_says() {
+    let python = python_with_redis();
+    let server = Server::start(&[]);
+    let home = server.home("");
+    let _daemon = Daemon::start(home.path());
+    let mut redis = server.connect();
+    let program = |path: &str, options: &str| {
+        let mut command = Command::new(&python);
+        command.arg(path).env("REDIS_URL", format!("{}/0{options}", server.url())).env("MAX_JOBS", "1");
+        command
+    };
+    let options = ["", "?protocol=3", "?decode_responses=true", "?protocol=3&decode_responses=true"];
+    for options in options {
+        let _: i64 = redis::cmd("LPUSH").arg("drip:queue:acme").arg(b"\xff").query(&mut redis).expect("pushed");
+        let worker = program("examples/worker.py", options).output().expect("it runs");
+        assert_eq!(worker.stdout, b"acme \xff\n", "{options}: {}", String::from_utf8_lossy(&worker.stderr));
+    }
+    let prompt = home.path().join("prompt");
+    std::fs::write(&prompt, "What is a leaky bucket?\n").expect("written");
+    for options in options {
+        let mut submit = program("examples/llm/submit.py", options);
+        let submitted = submit.args(["small", "support"]).stdin(File::open(&prompt).expect("a prompt")).output();
+        let submitted = submitted.expect("it runs");
+        assert_eq!(
+            submitted.stdout,
+            b"1 queued at small\n",
+            "{options}: {}",
+            String::from_utf8_lossy(&submitted.stderr)
+        );
+    }
+}
+
 tests! {
     the_loop_in_python_takes_jobs_finishes_them_and_says_which_failed,
+    the_programs_in_python_read_bytes_whatever_the_address_says,
 }

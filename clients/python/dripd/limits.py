@@ -109,7 +109,8 @@ class _Reader:
     def parse(self, name: str) -> list[tuple[Any, dict[str, Any]]]:
         """The members of a structured field."""
         try:
-            return list(http_sf.parse(self.of[name].encode("ascii"), tltype="list"))
+            parsed: Any = http_sf.parse(self.of[name].encode("ascii"), tltype="list")
+            return list(parsed)
         except Exception:  # whatever is wrong with it
             self.cannot_read(name)
             return []
@@ -123,7 +124,8 @@ class _Reader:
         if "ratelimit" not in self.of:
             return
         try:
-            earlier = dict(http_sf.parse(self.of["ratelimit"].encode("ascii"), tltype="dictionary"))
+            parsed: Any = http_sf.parse(self.of["ratelimit"].encode("ascii"), tltype="dictionary")
+            earlier: dict[str, Any] = dict(parsed)
         except Exception:  # it is a list
             earlier = {}
         if "remaining" in earlier:

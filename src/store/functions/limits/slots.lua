@@ -134,16 +134,13 @@ do
 
   -- can_take: whether a line can be written. It is asked before a job leaves, because afterwards nothing may fail.
   function slots.can_take(ctx)
-<<<<<<< HEAD
-    if ctx.takes_slots == 'unknown' then ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots)) end
-    if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end -- each bucket is parked for that
-=======
     if ctx.takes_slots == 'unknown' then
       local err = base.is_error(pcall_redis('HLEN', ctx.k.slots))
-      ctx.takes_slots = not err
-      if err then context.note(ctx, 'wrong-type', ctx.k.slots, err) end
+      ctx.takes_slots, ctx.slots_error = not err, err
     end
->>>>>>> h-worker
+    if not ctx.takes_slots then -- each bucket is parked for that
+      context.note(ctx, 'wrong-type', ctx.k.slots, ctx.slots_error)
+    end
     return ctx.takes_slots
   end
 

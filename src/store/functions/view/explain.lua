@@ -116,12 +116,8 @@ do
       entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed,
       set = settings_of(ctx, id, p, constraint),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
-<<<<<<< HEAD
-      slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
-      counting = p.concurrency and not slots.is_counted(ctx, id, p) or nil,
-=======
       slots = p.concurrency and { taken = taken < huge and taken or p.concurrency, of = p.concurrency },
->>>>>>> h-worker
+      counting = p.concurrency and not slots.is_counted(ctx, id, p) or nil,
       paid = paid_of(ctx, p, due, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
       told = told_of(ctx, p, constraint),
@@ -129,7 +125,7 @@ do
       policy = {
         count = rated.count, period_us = rated.period_us,
         job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
-        dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity,
+        dedup_us = not budget_name and p.dedup_us or nil, cost_max = p.cost_max, capacity = p.capacity,
         lease_ms = tried.lease_ms, attempts = tried.attempts, backoff_initial_us = tried.backoff_initial_us,
         backoff_max_us = tried.backoff_max_us, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
