@@ -540,7 +540,7 @@ type Entries = Vec<(String, HashMap<String, String>)>;
 
 /// Play a trace on a live daemon with so many real workers.
 fn live(pushes: &[(u64, String, usize)], lasts: Duration, workers: usize) -> Live {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, LIVE);
     let _daemon = Daemon::start(home.path());
     let (waits, is_over, began) = (Mutex::new(Vec::new()), AtomicBool::new(false), Instant::now());
