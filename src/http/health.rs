@@ -25,8 +25,11 @@ pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<&'stat
     Ok("ok\n")
 }
 
-/// `GET /readyz`: whether this daemon serves its Redis.
+/// `GET /readyz`: whether this daemon serves its Redis, and that takes jobs.
 pub(super) async fn readyz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
+    if let Some(why) = state.progress.refusal() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why).retry_after_ms(1_000));
+    }
     if state.progress.is_serving() {
         return Ok("ok\n");
     }
