@@ -89,7 +89,7 @@ impl From<StoreError> for Failure {
             Exit::BadConfig
         } else if why.is_unusable() || why.code() == Some("WRONGTYPE") {
             Exit::Unavailable
-        } else if why.is_retryable() {
+        } else if why.passes() {
             Exit::Rejected
         } else {
             Exit::Failed
@@ -158,6 +158,7 @@ mod tests {
         assert!(failure.said(set, Role::Operator).ends_with("matches acme; 3 were done by then"));
         let full =
             refused("OOM", "command not allowed when used memory > 'maxmemory'. script: a_call, on @user_function:9.");
+        assert_eq!(full.exit, Exit::Rejected);
         assert_eq!(
             full.said("pause acme", Role::Operator),
             "cannot pause acme: redis is full; free memory or raise its maxmemory"

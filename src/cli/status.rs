@@ -16,7 +16,7 @@ use crate::model::escape::{escaped_json, line as one_line, lines, shell};
 use crate::operate::moment;
 use crate::store::heartbeat::{DaemonStatus, WakeUp};
 use crate::store::routes::{RouteStatus, say_pace};
-use crate::store::status::{AwayPartition, Status, StatusTop};
+use crate::store::status::{AwayPartition, Status, StatusTop, WritesRefused};
 use crate::store::top::Row;
 use crate::store::view::BucketStatus;
 
@@ -39,16 +39,24 @@ impl Show {
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect_now(config).await?;
-        let (json, text) = if let Some(bucket) = &self.bucket {
+        let (json, text, refused) = if let Some(bucket) = &self.bucket {
             let status = store.of(bucket).bucket_status(bucket).await?;
-            (serde_json::to_string(&status), describe_bucket(&status))
+            let refused = store.of(bucket).writes_refused().await?;
+            let text = refused.as_ref().map(describe_refusal).unwrap_or_default() + &describe_bucket(&status);
+            (serde_json::to_string(&status), text, refused)
         } else {
             let status = store.status(&config.record).await?;
-            (serde_json::to_string(&status), describe(&status, config))
+            (serde_json::to_string(&status), describe(&status, config), status.refuses_writes)
         };
         let json = json.expect("a status is text and numbers") + "\n";
-        print(if self.json { escaped_json(&json) } else { lines(&text).into_owned() }.as_bytes())
+        let exit = print(if self.json { escaped_json(&json) } else { lines(&text).into_owned() }.as_bytes())?;
+        Ok(if refused.is_some() { Exit::Rejected } else { exit })
     }
+}
+
+/// The line that Redis takes no writes.
+fn describe_refusal(refused: &WritesRefused) -> String {
+    labelled("REFUSED", &format!("{}: {}", refused.outcome(), refused.why))
 }
 
 fn ms(us: u64) -> String {
@@ -68,14 +76,23 @@ fn describe(status: &Status, config: &Config) -> String {
     for warning in &status.warnings {
         line("warning", warning.clone());
     }
-    if status.daemons.is_empty() {
+    if let Some(refused) = &status.refuses_writes {
+        out += &describe_refusal(refused);
+    }
+    let mut line = |name: &str, text: String| out += &labelled(name, &text);
+    let stops_all = status.refuses_writes.as_ref().is_some_and(|refused| !refused.pushes_only);
+    if status.daemons.is_empty() && stops_all {
+        line("daemons", "not known: none can say that it runs while redis refuses writes".to_owned());
+    } else if status.daemons.is_empty() {
         line("DAEMONS", "NONE RUNS: nothing leaves a bucket; start one with `dripd run`".to_owned());
     }
     for daemon in &status.daemons {
         line("daemon", describe_daemon(daemon));
     }
     let record = match (status.has_record, status.same_record) {
-        (false, _) => "none is stored: no daemon has run here, the built-in defaults hold".to_owned(),
+        (false, _) => {
+            "none is stored: no daemon has run here, and pushes by function are refused until one does".to_owned()
+        }
         (true, true) => format!("in force as in {}", config.source()),
         // A command without a file sees the policies of another directory: the advice must not make anybody replace
         // them by the defaults.

@@ -251,6 +251,7 @@ impl Daemon {
     /// There is no Redis: the status always says why, and the log when the reason is new or was said a minute ago.
     fn waits_for_redis(&mut self, why: &StoreError) {
         self.progress.waiting_for_redis();
+        self.progress.set_refusal(why.refuses_writes().then(|| why.in_words(Role::Daemon)));
         let text = why.on_record(Role::Daemon);
         systemd::status(&format!("waiting for redis: {text}"));
         self.said.waits_for_redis(why, &text, &self.address);

@@ -10,10 +10,20 @@ use super::{plain, shell};
 use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::store::explain::{Level, Paid, Share, Slots};
+use crate::store::status::WritesRefused;
 
 /// The name of a level in a sentence: `acme` or `budget twilio`.
 pub(super) fn called(level: &Level) -> String {
     if level.kind == "budget" { format!("budget {}", plain(&level.name)) } else { plain(&level.name) }
+}
+
+/// Why nothing leaves any bucket: Redis takes no writes, or no daemon runs. A daemon cannot say that it runs while Redis takes no writes.
+pub(super) fn no_server(refused: Option<&WritesRefused>, daemons: u64) -> Option<Reason> {
+    if let Some(refused) = refused.filter(|refused| !refused.pushes_only) {
+        return Some(Reason::new(Binding::NoWrites, format!("{}: {}", refused.outcome(), refused.why)));
+    }
+    let words = || "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
+    (daemons == 0).then(|| Reason::new(Binding::NoDaemon, words()))
 }
 
 /// The reason why nothing leaves a node whose chain of budgets cannot be resolved.

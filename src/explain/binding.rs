@@ -14,6 +14,8 @@ pub enum Binding {
     Empty,
     /// An operator stopped what leaves.
     Paused,
+    /// Redis takes no writes.
+    NoWrites,
     /// No daemon is alive.
     NoDaemon,
     /// Only failed jobs wait, and their back-off runs.

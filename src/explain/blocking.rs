@@ -88,10 +88,7 @@ impl<'a> Question<'a> {
             found.push(Reason::new(Binding::Empty, self.empty()));
         }
         found.extend(ancestors::paused(level, self.local_time));
-        if facts.daemons == 0 {
-            let words = "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
-            found.push(Reason::new(Binding::NoDaemon, words));
-        }
+        found.extend(ancestors::no_server(facts.writes_refused.as_ref(), facts.daemons));
         if found.is_empty() {
             let above = || ancestors::waiting_for(&facts.levels, self.local_time);
             let stopped = ancestors::stopped(self.above(), self.local_time);
@@ -124,7 +121,8 @@ impl<'a> Question<'a> {
         let is_stopped = level.paused.is_some()
             || ancestors::stopped(self.above(), self.local_time).is_some()
             || self.facts.levels.iter().any(is_full);
-        let stopped = is_stopped || level.closed.is_some() || self.facts.daemons == 0;
+        let is_served = self.facts.writes_refused.is_none() && self.facts.daemons > 0;
+        let stopped = is_stopped || level.closed.is_some() || !is_served;
         let then = match waits {
             _ if stopped => String::new(),
             Some(wait) => format!("; a job that comes now leaves in {}", us(wait)),
@@ -254,6 +252,9 @@ impl<'a> Question<'a> {
     /// The reasons that keep jobs from coming in. They are appended to the sentence about what keeps jobs from leaving.
     fn into(&self) -> Vec<Reason> {
         let (facts, level) = (self.facts, self.bucket());
+        if let Some(refused) = facts.writes_refused.as_ref().filter(|refused| refused.pushes_only) {
+            return vec![Reason::new(Binding::NoWrites, format!("it takes nothing in: {}", refused.why))];
+        }
         if level.closed.is_some() {
             let Origin::Closed(hand) = Origin::of(facts.into(), level, "capacity") else { return Vec::new() };
             let words = format!("it takes nothing in: closed {}", hand.say_all(self.local_time));
@@ -296,7 +297,7 @@ impl<'a> Question<'a> {
         match (self.file.is_in_force, facts.has_record) {
             (_, false) => add(
                 Binding::NoRecord,
-                "no policies are stored: the built-in defaults are in force until a daemon runs".to_owned(),
+                "no policies are stored: pushes by function are refused until a daemon runs".to_owned(),
             ),
             (Some(false), true) => {
                 let other = facts.source.as_ref().map_or_else(String::new, |source| {

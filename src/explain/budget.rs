@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::ancestors::{called, full, its_time_is_for, latest, stopped, waiting_for};
+use super::ancestors::{called, full, its_time_is_for, latest, no_server, stopped, waiting_for};
 use super::binding::Binding;
 use super::local_time::LocalTime;
 use super::{Link, chain_text, values_text};
@@ -68,8 +68,8 @@ fn what_binds(facts: &BudgetFacts, waiting: u64, local_time: &LocalTime) -> (Bin
     if let Some(said) = stopped {
         return (said.binding, format!("{}; {waits}", said.words));
     }
-    if facts.daemons == 0 {
-        return (Binding::NoDaemon, "nothing leaves: no daemon runs; start one with `dripd run`".to_owned());
+    if let Some(reason) = no_server(facts.writes_refused.as_ref(), facts.daemons) {
+        return (reason.binding, reason.words);
     }
     if waiting == 0 {
         return (Binding::Empty, format!("nothing waits for a share of {name}"));

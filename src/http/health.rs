@@ -29,8 +29,11 @@ pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<Health
     Ok(OK)
 }
 
-/// `GET /readyz`: whether this daemon serves its Redis.
+/// `GET /readyz`: whether this daemon serves its Redis, and that takes jobs.
 pub(super) async fn readyz(State(state): State<Arc<AppState>>) -> Result<Healthy, Problem> {
+    if let Some(why) = state.progress.refusal() {
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why).retry_after_ms(1_000));
+    }
     if state.progress.is_serving() {
         return Ok(OK);
     }

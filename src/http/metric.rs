@@ -69,7 +69,7 @@ metrics! {
     ROUTE_TAKEN = Counter "dripd_route_taken_total" ["route"] "Jobs that workers have taken.";
     BUDGET_UTILIZATION = Gauge "dripd_budget_utilization_ratio" ["budget"] "Of the budgets of an entry that have most waiting, the highest use: of the rate in the last seconds, of the slots or of the quota.";
     BUDGET_WAITING = Gauge "dripd_budget_waiting" ["budget"] "Buckets and budgets that wait for a share of the budgets of an entry.";
-    REDIS_LACKS = Gauge "dripd_redis_lacks" ["what"] "1: Redis lacks this to keep every promise.";
+    REDIS_LACKS = Gauge "dripd_redis_lacks" ["what"] "1: Redis lacks this to keep every promise; `writes`: it takes none now.";
     BUCKET_DEPTH = Gauge "dripd_bucket_depth" ["bucket"] "Jobs that wait.";
     BUCKET_CAPACITY = Gauge "dripd_bucket_capacity" ["bucket"] "How many may wait.";
     BUCKET_RATE = Gauge "dripd_bucket_rate" ["bucket"] "Its rate, in jobs a second.";

@@ -78,6 +78,8 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoR
         for (what, lacks) in lacks {
             families.add(&metric::REDIS_LACKS, &[what], f64::from(u8::from(lacks)));
         }
+        let refuses = state.progress.refusal().is_some();
+        families.add(&metric::REDIS_LACKS, &["writes"], f64::from(u8::from(refuses)));
     }
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }

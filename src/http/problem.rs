@@ -138,13 +138,13 @@ impl From<StoreError> for Problem {
             StoreError::Reply { .. } => Self::new(StatusCode::BAD_GATEWAY, "bad-reply", why.in_words(Role::Daemon)),
             StoreError::Refused { code, .. } => {
                 let (status, error) = match code.as_str() {
-                    "BADBUCKET" | "BADARG" => (StatusCode::BAD_REQUEST, "bad-request"),
-                    "TOOLARGE" | "TOOMANY" => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
-                    "WRONGTYPE" => (StatusCode::CONFLICT, "wrong-type"),
-                    "OOM" | "TRYAGAIN" | "ASK" | "MOVED" | "CLUSTERDOWN" | "BUSY" | "MISCONF" | "NOREPLICAS" => {
+                    _ if why.passes() => {
                         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why.in_words(Role::Daemon));
                         return problem.retry_after_ms(1_000);
                     }
+                    "BADBUCKET" | "BADARG" => (StatusCode::BAD_REQUEST, "bad-request"),
+                    "TOOLARGE" | "TOOMANY" => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+                    "WRONGTYPE" => (StatusCode::CONFLICT, "wrong-type"),
                     _ => (StatusCode::BAD_GATEWAY, "refused"),
                 };
                 Self::new(status, error, why.in_words(Role::Daemon))

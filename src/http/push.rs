@@ -134,24 +134,11 @@ fn lines(body: &[u8], job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
     if jobs.is_empty() { Err(Problem::bad_request("there is no line that is not empty")) } else { Ok(jobs) }
 }
 
-/// The reason why nothing went in, told from the figures of the verdict: a closed bucket has no capacity, and a bucket
-/// with free places was not full. (A bucket that drops its oldest jobs is never full either, which the figures do not
-/// tell. So the text claims no more than how many places are taken.)
-fn why_not(depth: u64, capacity: u64) -> String {
-    match capacity {
-        0 => "the bucket is closed: an operator lets nothing in".to_owned(),
-        _ if depth < capacity => {
-            format!("a gate of the bucket (`admit`) lets nothing in now; of its {capacity} places {depth} are taken")
-        }
-        _ => format!("all {capacity} places of the bucket are taken: {depth} jobs wait"),
-    }
-}
-
 fn answer(pushed: Pushed, is_split: bool) -> Response {
     let Pushed { accepted, depth, capacity, .. } = pushed;
     let (retry_after_ms, eta_ms) = (ms(pushed.retry_after), ms(pushed.eta));
     if accepted == 0 {
-        let mut full = Problem::new(StatusCode::TOO_MANY_REQUESTS, "full", why_not(depth, capacity))
+        let mut full = Problem::new(StatusCode::TOO_MANY_REQUESTS, "full", submit::why_not(depth, capacity))
             .with("retry_after_ms", retry_after_ms)
             .with("depth", depth)
             .with("capacity", capacity);

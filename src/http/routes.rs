@@ -190,7 +190,7 @@ fn all() -> Vec<Route> {
             .body(Body::of::<queries::LimitBody>())
             .problems(&[404, 429]),
         Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text).problems(&[503]),
-        Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text).problems(&[503]),
+        Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis, and that takes writes", get(health::readyz), Answer::Text).problems(&[503]),
         Route::new(HttpMethod::Get, "/metrics", "What is measured, for Prometheus", get(metrics::all), Answer::Text),
         Route::new(HttpMethod::Get, "/metrics/buckets", "The same of the buckets that come first, or of one", get(metrics::buckets), Answer::Text)
             .query::<metrics::MetricsQuery>(),

@@ -127,6 +127,19 @@ pub(super) fn options(headers: &HeaderMap) -> Result<Options, Problem> {
     Ok(options)
 }
 
+/// The reason why nothing went in, told from the figures of the verdict: a closed bucket has no capacity, and a bucket
+/// with free places was not full. (A bucket that drops its oldest jobs is never full either, which the figures do not
+/// tell. So the text claims no more than how many places are taken.)
+pub(super) fn why_not(depth: u64, capacity: u64) -> String {
+    match capacity {
+        0 => "the bucket is closed: an operator lets nothing in".to_owned(),
+        _ if depth < capacity => {
+            format!("a gate of the bucket (`admit`) lets nothing in now; of its {capacity} places {depth} are taken")
+        }
+        _ => format!("all {capacity} places of the bucket are taken: {depth} jobs wait"),
+    }
+}
+
 /// The answer to a job with options.
 pub(super) fn answer(submitted: Submitted) -> Response {
     let (eta_ms, expected_ms) = (ms(submitted.eta), ms(submitted.expected));
@@ -141,7 +154,7 @@ pub(super) fn answer(submitted: Submitted) -> Response {
     let (error, detail) = match verdict.as_str() {
         "late" => ("late", format!("as things stand it could not leave before its deadline: {by} is too far behind")),
         "gated" => ("gated", format!("a gate of the bucket, {by}, lets nothing in now")),
-        _ => ("full", format!("all {capacity} places are taken: {depth} jobs wait")),
+        _ => ("full", why_not(depth, capacity)),
     };
     Problem::new(StatusCode::TOO_MANY_REQUESTS, error, detail)
         .with("retry_after_ms", retry_after_ms)

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant as StdInstant, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::loops::progress::Progress;
 use crate::loops::ranking::rank;
+use crate::store::acl::Role;
 use crate::store::heartbeat::{Alive, Heartbeat, Peer, WakeUp};
 use crate::store::primary::Primary;
 use crate::store::{Partitions, Store, StoreError};
@@ -165,6 +166,7 @@ impl HeartbeatLoop {
                     self.peers.insert(number, peers);
                 }
                 Err(why) if self.partitions.tolerates(&why) => debug!(%why, "no heartbeat there now"),
+                Err(why) if why.refuses_writes() && why.code().is_some() => debug!(%why, "no heartbeat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
                         warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
@@ -172,6 +174,18 @@ impl HeartbeatLoop {
                     self.refused = true;
                 }
                 Err(why) => return Err(why),
+            }
+        }
+        self.look_for_refusal().await
+    }
+
+    /// Note whether Redis takes no writes. Where it only lacks memory nothing else here would show that: jobs leave all the same.
+    async fn look_for_refusal(&mut self) -> Result<(), StoreError> {
+        let refusal = self.partitions.refuses_writes().await?.map(|why| why.in_words(Role::Daemon));
+        if self.progress.set_refusal(refusal.clone()) {
+            match refusal {
+                Some(why) => warn!(why, "redis refuses writes: nobody can push"),
+                None => info!("redis takes writes again"),
             }
         }
         Ok(())

@@ -48,6 +48,8 @@ struct Inner {
     logged: EventsAt,
     /// How often a connection was made that serves.
     sessions: u64,
+    /// Why Redis takes no writes now, in words.
+    refusal: Option<String>,
 }
 
 /// A pacer that runs.
@@ -169,6 +171,19 @@ impl Progress {
     /// How many connections served after the first one.
     pub fn reconnects(&self) -> u64 {
         self.inner().sessions.saturating_sub(1)
+    }
+
+    /// Note why Redis takes no writes now. Replies whether that is news.
+    pub fn set_refusal(&self, refusal: Option<String>) -> bool {
+        let mut inner = self.inner();
+        let is_news = inner.refusal != refusal;
+        inner.refusal = refusal;
+        is_news
+    }
+
+    /// Why Redis takes no writes now; `None`: it does, as far as is known.
+    pub fn refusal(&self) -> Option<String> {
+        self.inner().refusal.clone()
     }
 
     /// No pacer runs: the daemon waits for Redis.

@@ -16,7 +16,8 @@ pub async fn explain_bucket(
     bucket: &BucketName,
     config: &Config,
 ) -> Result<Explanation, StoreError> {
-    let facts = store.of(bucket).explain(bucket).await?;
+    let mut facts = store.of(bucket).explain(bucket).await?;
+    facts.writes_refused = store.of(bucket).writes_refused().await?;
     let is_in_force = if config.path.is_some() { store.authority().has_record(&config.record).await? } else { None };
     let file = File { name: config.source(), is_in_force };
     Ok(Explanation::of(&facts, file, &LocalTime::here(facts.now_us)))
@@ -28,6 +29,7 @@ pub async fn explain_bucket(
 ///
 /// A call to Redis fails; [`StoreError::Refused`] with `BADARG` where there is no such budget.
 pub async fn explain_budget(store: &Partitions, budget: &BucketName) -> Result<BudgetSaid, StoreError> {
-    let facts = store.of(budget).explain_budget(budget).await?;
+    let mut facts = store.of(budget).explain_budget(budget).await?;
+    facts.writes_refused = store.of(budget).writes_refused().await?;
     Ok(BudgetSaid::of(&facts, &LocalTime::here(facts.now_us)))
 }

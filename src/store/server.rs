@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use super::client::Store;
 use super::connection::{StoreError, Text, version_in};
@@ -38,6 +38,26 @@ impl Partitions {
             }
         }
         Ok(all)
+    }
+
+    /// Why a server takes no writes now; `None`: they all do, or the user may not ask. Servers that are away are skipped.
+    ///
+    /// # Errors
+    ///
+    /// A server cannot be asked.
+    pub async fn refuses_writes(&mut self) -> Result<Option<StoreError>, StoreError> {
+        let asked = self.primaries().into_iter().map(|primary| async move {
+            let Primary { mut any, .. } = primary;
+            any.refuses_writes().await
+        });
+        for asked in join_all(asked).await {
+            match asked {
+                Err(why) if self.tolerates(&why) => {}
+                Ok(None) => {}
+                refusal => return refusal,
+            }
+        }
+        Ok(None)
     }
 
     /// Refuse a key of ours that has the wrong type.
@@ -95,6 +115,20 @@ impl Store {
             "{SETTING} is yes: while one primary is away and no replica has taken its place, no partition is served; set it to no on every node"
         );
         Ok(reply.get(SETTING).is_some_and(|set| set == "yes").then_some(sentence))
+    }
+
+    /// Why the server takes no writes now; `None`: it does, or the user may not ask.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`], and where the server cannot be used.
+    pub async fn refuses_writes(&mut self) -> Result<Option<StoreError>, StoreError> {
+        // Else it is refused because it may write, which a reader's call does not allow.
+        match self.call("drip__writes", redis::cmd("FCALL_RO").arg("drip__writes").arg(0)).await {
+            Err(why) if why.refuses_writes() => Ok(Some(why)),
+            Ok(_) | Err(StoreError::Refused { .. }) => Ok(None),
+            Err(why) => Err(why),
+        }
     }
 
     /// Settings that the promises need, in a word each, and whether the server lacks them.

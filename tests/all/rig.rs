@@ -308,7 +308,13 @@ impl Entry {
 }
 
 impl Case {
+    /// A case under the built-in defaults.
     pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// A case without a record: no daemon ever ran.
+    pub fn bare() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let prefix = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
         Self { redis: crate::twin::connect().unwrap_or_else(|| server().connect()), prefix }
@@ -316,7 +322,7 @@ impl Case {
 
     /// A case under a configuration in the words of `config.toml`.
     pub fn with(toml: &str) -> Self {
-        let mut case = Self::new();
+        let mut case = Self::bare();
         assert_eq!(case.configure(toml), 1, "stored");
         case
     }

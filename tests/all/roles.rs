@@ -49,7 +49,7 @@ fn role_of(function: &str) -> Option<Role> {
         "drain" | "wake" | "reap" | "heal" | "keep" | "policy" | "beat" | "walk" | "rank" | "post" => Role::Daemon,
         "peek" | "find" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons"
         | "dead_list" | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "forwards"
-        | "changed" | "version" => Role::Observer,
+        | "changed" | "version" | "writes" => Role::Observer,
         _ => return None,
     })
 }

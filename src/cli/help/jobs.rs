@@ -24,7 +24,7 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "all jobs were accepted"),
             (1, "failed, lines were skipped, or the outcome of a call is not known"),
-            (75, "some jobs were rejected: try again later"),
+            (75, "some jobs were rejected, or Redis takes none now: try again later"),
             (130, "interrupted; it says what was accepted and where to go on"),
         ],
         ..NONE
@@ -81,6 +81,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("One bucket", "dripd status acme"),
             ("For a script", "dripd status --json | jq .daemons"),
         ],
+        exits: &[(0, "it says how all stands"), (1, "failed"), (75, "it does, and Redis refuses writes now")],
         ..NONE
     },
     Notes {

@@ -13,13 +13,15 @@ use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
 use super::absence::{Absence, LOOK_EVERY};
+use super::backoff::Backoff;
 use super::fields::Fields;
 use super::lines::{Line, Lines};
 use super::refused::Refused;
-use crate::cli::say_err;
+use crate::cli::{Exit, Failure, connect, say_err};
+use crate::config::Config;
 use crate::model::bucket::BucketName;
 use crate::store::acl::Role;
-use crate::store::jobs::push::MOVING_RETRY;
+use crate::store::jobs::push::{MOVING_RETRY, Pushed};
 use crate::store::submit::{Options, SUBMITS_MOST};
 use crate::store::{Partitions, StoreError};
 
@@ -58,14 +60,14 @@ pub(super) enum Trouble {
     /// The input cannot be read any further.
     Read(std::io::Error),
     /// A call failed: the lines, and the reason.
-    Push(String),
+    Push(Failure),
 }
 
 impl Trouble {
-    /// The error as a line for the user.
-    pub(super) fn of_file(self, path: &Path) -> String {
+    /// The error as a failure of the command.
+    pub(super) fn of_file(self, path: &Path) -> Failure {
         match self {
-            Self::Read(why) => format!("cannot read {}: {why}", path.display()),
+            Self::Read(why) => Failure::new(Exit::Failed, format!("cannot read {}: {why}", path.display())),
             Self::Push(why) => why,
         }
     }
@@ -88,11 +90,13 @@ struct PushOutcome {
     retry_after: Option<Duration>,
     /// Whether the job would not leave before its deadline: waiting makes that no better.
     is_late: bool,
+    /// Whether the bucket itself has no room, and not only a gate before it.
+    is_full: bool,
 }
 
 impl PushOutcome {
     fn new(accepted: usize, retry_after: Option<Duration>) -> Self {
-        Self { accepted, retry_after, is_late: false }
+        Self { accepted, retry_after, is_late: false, is_full: false }
     }
 }
 
@@ -102,16 +106,21 @@ struct Queue {
     not_before: Option<Instant>,
     /// The number of lines that go with the next push.
     window: usize,
+    backoff: Backoff,
+    /// Whether the last push found the bucket full.
+    is_full: bool,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { lines: VecDeque::new(), not_before: None, window: MOST_LINES }
+        let (lines, backoff) = (VecDeque::new(), Backoff::default());
+        Self { lines, not_before: None, window: MOST_LINES, backoff, is_full: false }
     }
 }
 
 /// Pushes lines and counts their outcomes.
 pub(super) struct Feeder {
+    config: Config,
     store: Partitions,
     wait: bool,
     /// The file for lines whose bucket had no room.
@@ -129,9 +138,10 @@ pub(super) struct Feeder {
 }
 
 impl Feeder {
-    pub(super) fn new(store: Partitions, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
-        let (queues, tally, refused) = (BTreeMap::new(), Tally::default(), Vec::new());
-        Self { store, wait, to, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence: Absence::default() }
+    pub(super) fn new(config: &Config, store: Partitions, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
+        let (config, queues, tally, refused) = (config.clone(), BTreeMap::new(), Tally::default(), Vec::new());
+        let absence = Absence::default();
+        Self { config, store, wait, to, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence }
     }
 
     pub(super) fn tally(&self) -> Tally {
@@ -223,7 +233,7 @@ impl Feeder {
     }
 
     /// Push the lines that may be pushed now. Returns how long until more may be; `None` when nothing waits.
-    async fn flush(&mut self, stop: &CancellationToken) -> Result<Option<Duration>, String> {
+    async fn flush(&mut self, stop: &CancellationToken) -> Result<Option<Duration>, Failure> {
         let now = Instant::now();
         let ready = |queue: &Queue| queue.not_before.is_none_or(|at| at <= now);
         let names: Vec<_> =
@@ -252,8 +262,14 @@ impl Feeder {
         bucket: &BucketName,
         queue: &mut Queue,
         stop: &CancellationToken,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         queue.not_before = None;
+        if queue.is_full && queue.backoff.is_long() {
+            // A push would be counted as rejected. What a look cannot tell the push finds out.
+            if let Ok(Pushed { retry_after: Some(wait), .. }) = self.store.of(bucket).peek(bucket).await {
+                queue.not_before = Some(Instant::now() + queue.backoff.after(wait));
+            }
+        }
         while !queue.lines.is_empty() && queue.not_before.is_none() && !stop.is_cancelled() {
             // Either all lines have options, or none has.
             if queue.lines.front().is_some_and(|line| line.options.is_some()) {
@@ -281,26 +297,43 @@ impl Feeder {
         bucket: &BucketName,
         jobs: &[Vec<u8>],
         queue: &Queue,
-    ) -> Result<Option<PushOutcome>, String> {
+    ) -> Result<Option<PushOutcome>, Failure> {
         match self.store.of(bucket).push(bucket, jobs).await {
-            Ok(all) => Ok(Some(PushOutcome::new(all.accepted, all.retry_after))),
+            Ok(all) => {
+                let is_full = all.depth >= all.capacity;
+                Ok(Some(PushOutcome { is_full, ..PushOutcome::new(all.accepted, all.retry_after) }))
+            }
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
-            Err(why) if self.wait && why.is_retryable() => Ok(Some(PushOutcome::new(0, Some(MOVING_RETRY)))),
+            Err(why) if self.wait && why.passes() => Ok(Some(self.until_it_passes(&why).await)),
             Err(why) => Err(failed(queue, jobs.len(), &why)),
         }
     }
 
+    /// The outcome of a push that Redis refused for now.
+    async fn until_it_passes(&mut self, why: &StoreError) -> PushOutcome {
+        if let Some(line) = self.absence.refused(why) {
+            self.bar.suspend(|| say_err(&line));
+        }
+        if why.is_unusable()
+            && let Ok(store) = connect(&self.config).await
+        {
+            self.store = store; // another server may have become the primary
+        }
+        PushOutcome::new(0, Some(MOVING_RETRY))
+    }
+
     /// Submit the first lines of a bucket in one call. Each is judged separately; with `--wait` the lines after one
     /// that finds no room are not looked at, so that no later line goes before it.
-    async fn submit_queue(&mut self, bucket: &BucketName, queue: &mut Queue) -> Result<(), String> {
+    async fn submit_queue(&mut self, bucket: &BucketName, queue: &mut Queue) -> Result<(), Failure> {
         let n = queue.window.min(queue.lines.len()).min(SUBMITS_MOST);
         let asked = queue.lines.iter().take(n);
         let jobs: Vec<(&[u8], &Options)> =
             asked.filter_map(|line| Some((line.job.as_slice(), line.options.as_deref()?))).collect();
         let all = match self.store.of(bucket).submit_all(bucket, &jobs, self.wait).await {
             Ok(all) => all,
-            Err(why) if self.wait && why.is_retryable() => {
-                return self.settle(queue, 1, &PushOutcome::new(0, Some(MOVING_RETRY)));
+            Err(why) if self.wait && why.passes() => {
+                let outcome = self.until_it_passes(&why).await;
+                return self.settle(queue, 1, &outcome);
             }
             Err(why) => return Err(failed(queue, n, &why)),
         };
@@ -309,12 +342,17 @@ impl Feeder {
                 Ok(submitted) => {
                     self.tally.known += u64::from(submitted.verdict == "duplicate");
                     let outcome = PushOutcome::new(usize::from(submitted.is_accepted), submitted.retry_after);
-                    self.settle(queue, 1, &PushOutcome { is_late: submitted.verdict == "late", ..outcome })?;
+                    let (is_late, is_full) = (submitted.verdict == "late", submitted.verdict == "full");
+                    self.settle(queue, 1, &PushOutcome { is_late, is_full, ..outcome })?;
                 }
                 Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => {
                     let (number, bytes) = queue.lines.front().map_or((0, 0), |line| (line.number, line.job.len()));
                     self.refuse_front(queue, 1);
                     self.skip_too_large(number, bytes as u64);
+                }
+                Err(why) if self.wait && why.passes() => {
+                    let outcome = self.until_it_passes(&why).await;
+                    return self.settle(queue, 1, &outcome);
                 }
                 Err(why) => return Err(failed(queue, 1, &why)),
             }
@@ -323,18 +361,23 @@ impl Feeder {
     }
 
     /// Count the outcome of a call for the first `n` lines; the lines that did not go in wait, or are rejected.
-    fn settle(&mut self, queue: &mut Queue, n: usize, outcome: &PushOutcome) -> Result<(), String> {
+    fn settle(&mut self, queue: &mut Queue, n: usize, outcome: &PushOutcome) -> Result<(), Failure> {
         self.drop_front(queue, outcome.accepted);
         self.tally.accepted += outcome.accepted as u64;
+        if outcome.accepted > 0 {
+            queue.backoff.reset();
+        }
+        queue.is_full = outcome.is_full;
         match outcome.retry_after {
             Some(retry_after) if self.wait && !outcome.is_late => {
-                queue.not_before = Some(Instant::now() + retry_after);
+                queue.not_before = Some(Instant::now() + queue.backoff.after(retry_after));
                 queue.window = outcome.accepted.clamp(1, MOST_LINES);
             }
             Some(_) => {
                 let rejected = n - outcome.accepted;
                 if let Some(to) = &mut self.to {
-                    to.add(queue.lines.iter().take(rejected).map(|line| line.job.as_slice()))?;
+                    let lines = queue.lines.iter().take(rejected).map(|line| line.job.as_slice());
+                    to.add(lines).map_err(|why| Failure::new(Exit::Failed, why))?;
                 }
                 self.refuse_front(queue, rejected);
                 self.tally.rejected += rejected as u64;
@@ -359,10 +402,11 @@ impl Feeder {
 }
 
 /// The message that the first `n` lines of a bucket could not be pushed.
-fn failed(queue: &Queue, n: usize, why: &StoreError) -> String {
+fn failed(queue: &Queue, n: usize, why: &StoreError) -> Failure {
     let number = |at: usize| queue.lines.get(at).map_or(0, |line| line.number);
     let (first, last) = (number(0), number(n - 1));
     let lines = if first == last { format!("line {first}") } else { format!("lines {first} to {last}") };
     let what = if matches!(why, StoreError::Lost { .. }) { "the outcome is unknown" } else { "not pushed" };
-    format!("{lines}: {what}: {}", why.in_words(Role::Submitter))
+    let exit = if why.passes() { Exit::Rejected } else { Exit::Failed };
+    Failure::new(exit, format!("{lines}: {what}: {}", why.in_words(Role::Submitter)))
 }

@@ -32,7 +32,7 @@ pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) 
     let bar = progress_bar(size);
     let first = order.from_line.unwrap_or(1);
     let mut lines = Lines::new(input, most, first, bar.clone());
-    let mut feeder = Feeder::new(store, order.wait, refused, bar.clone());
+    let mut feeder = Feeder::new(config, store, order.wait, refused, bar.clone());
     let stop = CancellationToken::new();
     let fed = tokio::select! {
         fed = feeder.feed(&mut lines, &order.fields, &stop) => fed,
@@ -44,7 +44,7 @@ pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) 
         Err(why) => {
             let why = why.of_file(&order.file);
             let go_on = if tally == Tally::default() { String::new() } else { go_on(&feeder, &lines, first) };
-            Err(Failure::new(Exit::Failed, format!("{why}; {tally} before that{go_on}")))
+            Err(why.adding(&format!("; {tally} before that{go_on}")))
         }
         Ok(true) => {
             say_err(&tally.to_string());

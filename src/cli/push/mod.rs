@@ -2,6 +2,7 @@
 //! bucket of each line, `feeder` pushes and counts, and `file` joins them and reports the outcome.
 
 mod absence;
+mod backoff;
 mod feeder;
 mod fields;
 mod file;
@@ -9,23 +10,23 @@ mod lines;
 mod options;
 mod refused;
 mod submit;
+mod waiter;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use absence::{Absence, LOOK_EVERY};
 use fields::{Field, Fields, Source};
+use waiter::Waiter;
 
 use super::args::whole;
-use super::{Exit, Failure, connect, say, say_err};
+use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
 use crate::store::Partitions;
-use crate::store::jobs::push::Pushed;
 use crate::system::signals::Signals;
 
 /// Put jobs into buckets.
@@ -114,12 +115,14 @@ async fn push_one(
     wait: bool,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    let (jobs, mut absence) = ([job], Absence::default());
+    let (jobs, mut waiter) = ([job], Waiter::new(config, signals));
     loop {
-        // A new connection after each sleep: one that was idle for so long may have been closed on the way.
-        let mut store = connect_or_stop(config, signals).await?;
+        let store = waiter.store().await?;
         let pushed = match store.of(bucket).push(bucket, &jobs).await {
-            Err(why) if wait && why.is_retryable() => Pushed::nothing_yet(),
+            Err(why) if wait && why.passes() => {
+                waiter.until_it_passes(&why).await?;
+                continue;
+            }
             pushed => pushed?,
         };
         let Some(retry_after) = pushed.retry_after else {
@@ -127,36 +130,26 @@ async fn push_one(
             say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));
             return Ok(Exit::Done);
         };
-        if !wait {
-            let (depth, capacity, ms) = (pushed.depth, pushed.capacity, retry_after.as_millis());
-            let gates = store.of(bucket).bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
-            let closed = gates.iter().find(|gate| gate.remaining == 0);
-            let why = closed.map_or_else(|| "is full".to_owned(), |gate| format!("is limited by its {}", gate.limiter));
-            let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
-            return Err(Failure::new(Exit::Rejected, message));
+        let (depth, capacity) = (pushed.depth, pushed.capacity);
+        if wait {
+            waiter.for_room(bucket, retry_after, depth >= capacity).await?;
+            continue;
         }
-        wait_for_room(&mut store, retry_after, &mut absence, signals).await?;
+        let gates = store.of(bucket).bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
+        let gate = gates.iter().find(|gate| gate.remaining == 0).map(|gate| gate.limiter.as_str());
+        return Err(turned_down(bucket, depth, capacity, gate, retry_after));
     }
 }
 
-/// Wait until one more job may be accepted, and report meanwhile that no daemon runs, if so.
-async fn wait_for_room(
-    store: &mut Partitions,
-    retry_after: Duration,
-    absence: &mut Absence,
-    signals: &mut Signals,
-) -> Result<(), Failure> {
-    let until = Instant::now() + retry_after;
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        if let Some(line) = absence.look(store).await {
-            say_err(line);
-        }
-        tokio::select! {
-            () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
-            () = signals.stop() => return Err(nothing_accepted()),
-        }
-    }
-    Ok(())
+/// The message that a job was not accepted: the bucket is closed, a gate lets nothing in, or no place is free.
+fn turned_down(bucket: &BucketName, depth: u64, capacity: u64, gate: Option<&str>, retry_after: Duration) -> Failure {
+    let why = match gate {
+        _ if capacity == 0 => "is closed: an operator lets nothing in".to_owned(),
+        Some(gate) => format!("is limited by its {gate}, {depth} of {capacity}"),
+        None => format!("is full, {depth} of {capacity}"),
+    };
+    let ms = retry_after.as_millis();
+    Failure::new(Exit::Rejected, format!("{bucket} {why}: try again in {ms} ms, or use --wait"))
 }
 
 /// Connect, unless a signal comes first; nothing was pushed by then.

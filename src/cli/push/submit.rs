@@ -1,11 +1,10 @@
 //! Pushing a single job with options.
 
-use super::absence::Absence;
-use super::{connect_or_stop, wait_for_room};
+use super::turned_down;
+use super::waiter::Waiter;
 use crate::cli::{Exit, Failure, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
-use crate::store::jobs::push::MOVING_RETRY;
 use crate::store::submit::{Options, Submitted};
 use crate::system::signals::Signals;
 
@@ -19,12 +18,11 @@ pub(super) async fn one(
     wait: bool,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    let mut absence = Absence::default();
+    let mut waiter = Waiter::new(config, signals);
     loop {
-        let mut store = connect_or_stop(config, signals).await?;
-        let submitted = match store.of(bucket).submit(bucket, job, options).await {
-            Err(why) if wait && why.is_retryable() => {
-                wait_for_room(&mut store, MOVING_RETRY, &mut absence, signals).await?;
+        let submitted = match waiter.store().await?.of(bucket).submit(bucket, job, options).await {
+            Err(why) if wait && why.passes() => {
+                waiter.until_it_passes(&why).await?;
                 continue;
             }
             submitted => submitted?,
@@ -33,11 +31,11 @@ pub(super) async fn one(
             say(&accepted(&submitted));
             return Ok(Exit::Done);
         }
-        let retry_after = submitted.retry_after.unwrap_or_default();
         if !wait || submitted.verdict == "late" {
-            return Err(Failure::new(Exit::Rejected, refused(bucket, &submitted)));
+            return Err(refused(bucket, &submitted));
         }
-        wait_for_room(&mut store, retry_after, &mut absence, signals).await?;
+        let retry_after = submitted.retry_after.unwrap_or_default();
+        waiter.for_room(bucket, retry_after, submitted.verdict == "full").await?;
     }
 }
 
@@ -48,16 +46,16 @@ fn accepted(submitted: &Submitted) -> String {
     format!("{verdict}: {depth} of {capacity} waiting{when}, id {id}")
 }
 
-fn refused(bucket: &BucketName, submitted: &Submitted) -> String {
+fn refused(bucket: &BucketName, submitted: &Submitted) -> Failure {
     let Submitted { depth, capacity, by, .. } = submitted;
-    let ms = submitted.retry_after.unwrap_or_default().as_millis();
-    match submitted.verdict.as_str() {
-        "late" => format!(
+    let retry_after = submitted.retry_after.unwrap_or_default();
+    if submitted.verdict == "late" {
+        let ms = retry_after.as_millis();
+        let message = format!(
             "{bucket} could not let it out in time, {by} is too far behind: try again in {ms} ms, or give it a longer --ttl"
-        ),
-        "gated" => {
-            format!("{bucket} is limited by its {by}, {depth} of {capacity}: try again in {ms} ms, or use --wait")
-        }
-        _ => format!("{bucket} is full, {depth} of {capacity}: try again in {ms} ms, or use --wait"),
+        );
+        return Failure::new(Exit::Rejected, message);
     }
+    let gate = (submitted.verdict == "gated").then_some(by.as_str());
+    turned_down(bucket, *depth, *capacity, gate, retry_after)
 }

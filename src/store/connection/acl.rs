@@ -71,6 +71,10 @@ const RECORDS: &str = "<records>";
 /// The first commands of each connection. `drip__version` tells whether functions are missing or forbidden.
 const CONNECTS: Grant = anywhere("ping info time fcall_ro|drip__version");
 
+/// The question whether the server takes writes: a function that may write. A server that takes none refuses it for that, before it sees that
+/// it was called by `FCALL_RO`, by which no function writes anything.
+const ASKS: Grant = anywhere("fcall_ro|drip__writes");
+
 /// The question for the partitioning, which follows.
 const LEARNS: Grant = read("hget", RECORDS);
 
@@ -173,6 +177,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             &[
                 CONNECTS,
                 anywhere("scan acl|whoami"),
+                ASKS,
                 LOOK,
                 both(
                     "fcall|drip__set fcall|drip__slow_node fcall|drip__told_node hsetnx hexists hlen",
@@ -198,7 +203,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             ENGINE,
         ],
     ),
-    (Role::Observer, &[&[CONNECTS, LEARNS, LOOK]]),
+    (Role::Observer, &[&[CONNECTS, LEARNS, ASKS, LOOK]]),
     (
         Role::Daemon,
         &[&[

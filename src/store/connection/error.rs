@@ -14,6 +14,15 @@ const RETRYABLE: [&str; 4] = ["TRYAGAIN", "ASK", "MOVED", "CLUSTERDOWN"];
 /// Of these the ones that are answered while keys move.
 const MIGRATING: [&str; 2] = ["TRYAGAIN", "ASK"];
 
+/// The codes with which Redis refuses all writes, for as long as it lacks something.
+const WRITES_REFUSED: [&str; 3] = ["NOREPLICAS", "MISCONF", "OOM"];
+
+/// Why a server that became a replica cannot be used.
+const READ_ONLY: &str = "it is a read-only replica: name the primary in redis.url, or its sentinels in redis.sentinel";
+
+/// The beginning of the refusal of a call in a space without a record (`context.unknown`).
+const NO_RECORD: &str = "no policies are stored for the prefix ";
+
 /// Why a call or a connection failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -102,10 +111,7 @@ impl StoreError {
             ErrorKind::Server(ServerErrorKind::BusyLoading) => Self::Loading { address: address.to_owned() },
             // After a failover the old primary answers, but takes no writes: connect anew.
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
-                let why =
-                    "it is a read-only replica: name the primary in redis.url, or its sentinels in redis.sentinel";
-                let why = why.to_owned();
-                Self::Unusable { address: address.to_owned(), why }
+                Self::Unusable { address: address.to_owned(), why: READ_ONLY.to_owned() }
             }
             ErrorKind::UnexpectedReturnType => Self::Reply { call, reply: error.to_string() },
             _ => {
@@ -156,6 +162,33 @@ impl StoreError {
     /// Nothing was done; the call is answered when that is over.
     pub fn is_retryable(&self) -> bool {
         self.code().is_some_and(|code| RETRYABLE.contains(&code))
+    }
+
+    /// Whether Redis refuses the writes of everybody now: nothing was done.
+    pub fn refuses_writes(&self) -> bool {
+        match self {
+            Self::Unusable { why, .. } => why == READ_ONLY,
+            _ => self.code().is_some_and(|code| WRITES_REFUSED.contains(&code)),
+        }
+    }
+
+    /// Whether Redis lacks memory alone: then jobs go on, but none come in.
+    pub fn is_full(&self) -> bool {
+        self.code() == Some("OOM")
+    }
+
+    /// Whether no record is stored where the call came to.
+    pub fn has_no_record(&self) -> bool {
+        matches!(self, Self::Refused { code, message, .. } if code == "BADBUCKET" && message.starts_with(NO_RECORD))
+    }
+
+    /// Whether the same call may be answered later though its caller changes nothing: nothing was done.
+    pub fn passes(&self) -> bool {
+        self.is_retryable()
+            || self.refuses_writes()
+            || self.has_no_record()
+            || self.code() == Some("BUSY")
+            || matches!(self, Self::Loading { .. })
     }
 
     /// Whether the slot of its partition is on the move to another server.
@@ -231,6 +264,12 @@ fn refused(code: &str, message: &str) -> String {
         }
         "ASK" | "MOVED" | "TRYAGAIN" => "its partition is on the move to another server; nothing was done, try again in a second".to_owned(),
         "CLUSTERDOWN" => format!("the cluster takes no calls now ({message}); nothing was done, try again when all its key slots are served"),
+        "BADBUCKET" if message.starts_with(NO_RECORD) => {
+            let prefix = message[NO_RECORD.len()..].split(", so").next().unwrap_or_default();
+            format!(
+                "{NO_RECORD}{prefix}: start a daemon with `dripd run`, or write the redis.prefix of the daemons; after a FLUSHALL they store them again at once: try again"
+            )
+        }
         "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "WRONGTYPE" => message.to_owned(),
         code => format!("redis answers {code} {message}"),
     }

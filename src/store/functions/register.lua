@@ -110,6 +110,11 @@ do
   of_policy('routes', routes.list, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
+  -- drip__writes: nothing. A server that takes no writes now refuses it as it refuses a push, and says why, also to
+  -- whoever calls it by FCALL_RO.
+  -- reply  1
+  internal('writes', function() return 1 end, {})
+
   -- drip__version: the version of this library, and of the daemons that it works with.
   -- reply  { its version, the oldest library version whose daemons understand its replies }
   internal('version', function() return { VERSION, OLDEST_DAEMON } end, { 'no-writes' })

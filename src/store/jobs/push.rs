@@ -22,15 +22,8 @@ pub struct Pushed {
     pub eta: Option<Duration>,
 }
 
-/// How long to wait before a try again while the partition is on the move.
+/// How long to wait before a try again while the partition is on the move, or Redis takes no jobs for another reason that passes.
 pub const MOVING_RETRY: Duration = Duration::from_secs(1);
-
-impl Pushed {
-    /// The verdict while the partition is on the move: nothing went in yet, so the caller waits and tries again.
-    pub fn nothing_yet() -> Self {
-        Self { accepted: 0, depth: 0, capacity: 0, retry_after: Some(MOVING_RETRY), eta: None }
-    }
-}
 
 impl Store {
     /// Put jobs into a bucket, all or the first ones. Never repeat a push that was lost: it may have run.

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::level_limits::{QuotaUsed, ToldLimit};
 use super::routes::Ready;
+use super::status::WritesRefused;
 use crate::model::bucket::BucketName;
 use crate::model::duration::{show, show_per_period};
 use crate::model::limiter::Limiter;
@@ -58,6 +59,9 @@ pub struct Facts {
     pub parked: Option<Parked>,
     /// How many daemons are alive.
     pub daemons: u64,
+    /// Why Redis takes no writes now.
+    #[serde(skip)]
+    pub writes_refused: Option<WritesRefused>,
     /// Whether a record is stored.
     pub has_record: bool,
     /// Whether a change still spreads.
@@ -298,6 +302,9 @@ pub struct BudgetFacts {
     pub levels: Vec<Level>,
     /// How many daemons are alive.
     pub daemons: u64,
+    /// Why Redis takes no writes now.
+    #[serde(skip)]
+    pub writes_refused: Option<WritesRefused>,
     /// Whether a record is stored.
     pub has_record: bool,
     /// Whether a change still spreads.

@@ -26,6 +26,9 @@ pub struct Status {
     pub version: String,
     /// What it lacks: each a sentence with the way out.
     pub warnings: Vec<String>,
+    /// Why Redis takes no writes now, so that nobody can push.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refuses_writes: Option<WritesRefused>,
     /// Into how many partitions the keys are divided, where that is more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u8>,
@@ -68,6 +71,31 @@ pub struct Status {
     pub lateness: Option<Lateness>,
     /// The buckets that come first; `None` until the first walk is over.
     pub top: Option<StatusTop>,
+}
+
+/// Redis takes no writes now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct WritesRefused {
+    /// Why, and the way out.
+    pub why: String,
+    /// Whether it lacks memory alone: then jobs go on to leave, and workers to take and acknowledge them.
+    pub pushes_only: bool,
+}
+
+impl WritesRefused {
+    /// The refusal in words for whoever looks.
+    pub(crate) fn of(why: &StoreError) -> Self {
+        Self { why: why.in_words(Role::Observer), pushes_only: why.is_full() }
+    }
+
+    /// What follows from it.
+    pub fn outcome(&self) -> &'static str {
+        if self.pushes_only {
+            "nobody can push; what waits still leaves"
+        } else {
+            "nobody can push, nothing leaves, and workers can neither take nor acknowledge jobs"
+        }
+    }
 }
 
 /// A partition that cannot be reached now.
@@ -195,6 +223,7 @@ impl Partitions {
             redis: self.redacted().to_owned(),
             version: one.version().await?,
             warnings: self.lacks().await?,
+            refuses_writes: self.refuses_writes().await?.as_ref().map(WritesRefused::of),
             partitions: Some(self.layout().partitioning().partitions).filter(|n| *n > 1),
             top: self.status_top().await?,
             away: self.is_cluster().then(|| self.away()),
@@ -252,6 +281,15 @@ fn figure(stored: Option<&[u8]>) -> u64 {
 }
 
 impl Store {
+    /// Why the server takes no writes now, in words; `None`: it does, or the user may not ask.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be asked.
+    pub async fn writes_refused(&mut self) -> Result<Option<WritesRefused>, StoreError> {
+        Ok(self.refuses_writes().await?.as_ref().map(WritesRefused::of))
+    }
+
     /// How things stand in one partition.
     async fn part(&mut self) -> Result<Part, StoreError> {
         let keys = self.keys().clone();

@@ -67,7 +67,7 @@ fn config_toml_shows_every_key() {
 
 #[test]
 fn the_functions_have_the_same_defaults_where_no_record_is_stored() {
-    let (mut case, policy, limits) = (Case::new(), Policy::default(), Record::default().limits);
+    let (mut case, policy, limits) = (Case::bare(), Policy::default(), Record::default().limits);
     let config = parse(&format!("[redis]\nurl = '{}'\nprefix = '{}'\n", server().url(), case.prefix));
     let address = Address::of(&config.redis).expect("an address");
     let bucket: BucketName = "b".parse().expect("a name");
@@ -83,20 +83,18 @@ fn the_functions_have_the_same_defaults_where_no_record_is_stored() {
     assert_eq!((look.overflow.as_str(), policy.overflow), ("reject", Overflow::Reject));
     assert_eq!((look.gates.len(), policy.admit.len()), (0, 0));
 
-    let largest = "x".repeat(usize::try_from(limits.max_job_bytes).expect("a size"));
     assert_eq!(most, limits.max_job_bytes);
-    assert_eq!(case.push_at(T0, "b", &[&largest])[..3], [1, 1, policy.capacity.into()]);
-    assert_eq!(case.refusal("drip_push", &["queue:b"], &[largest + "x"]), "TOOLARGE");
 
     // The first back-off, and how late a job may be for the one behind it to make up for it.
-    case.drain_at(T0);
+    case.lpush("b", &["job"]);
+    case.wake_at(T0, &["b"]);
     let entry = case.take("ready", 1).remove(0);
     let _: i64 = case.fcall("drip__fail", &["ready"], &[T0.to_string(), entry.id]);
     let retries = case.key("retries");
     let ends: f64 = case.cmd(&["ZSCORE", &retries, "b"]);
     assert_eq!(ends as u64 - T0, micros(policy.backoff_initial));
-    case.push_at(T0, "late", &["1", "2", "3"]);
-    case.drain_at(T0);
+    case.lpush("late", &["1", "2", "3"]);
+    case.wake_at(T0, &["late"]);
     let (interval, catch_up) = (micros(policy.rate.period()) / u64::from(policy.rate.count()), micros(policy.catch_up));
     let late = T0 + interval + 5 * catch_up;
     case.drain_at(late);

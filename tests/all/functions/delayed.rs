@@ -30,7 +30,7 @@ fn a_delayed_job_leaves_at_its_time_or_at_the_due_of_its_bucket_the_later() {
     assert_eq!(case.jobs("ready"), ["now", "two", "one"]);
     let last = &case.stream("ready")[2];
     assert_eq!(last.number("due_us"), T0 + 2_500 * MS, "waiting for its time is no lateness");
-    assert_eq!(case.submit_at(T0 + 3 * S, "b", "past", &["AT", "5"]).verdict, "queued", "the past is now");
+    assert_eq!(case.submit_at(T0 + 3 * S, "b", "past", &["AT", &at]).verdict, "queued", "the past is now");
     assert_eq!(case.submit_at(T0 + 3 * S, "b", "zero", &["DELAY", "0"]).verdict, "queued");
 }
 

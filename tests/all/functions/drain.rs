@@ -135,13 +135,14 @@ fn what_a_dispatch_left_is_forgotten_with_the_schedule_the_record_and_the_clock(
         assert!(due <= now + 100 * MS, "{what}: due {due} at {now}");
     }
     // No record is stored, and none after a flush: two functions alone, without a daemon.
-    let mut case = Case::new();
+    let mut case = Case::bare();
     case.lpush("b", &["1", "2"]);
     case.wake_at(T0, &["b"]);
     let names = [case.key("schedule"), case.queue("b")];
     let _: u64 = case.cmd(&["DEL", &names[0], &names[1]]);
     case.lpush("b", &["3"]);
-    case.push_at(T0, "other", &["x", "x"]);
+    case.lpush("other", &["x", "x"]);
+    case.wake_at(T0, &["other"]);
     case.wake_at(T0 + MS, &["b"]);
     assert!(case.due("b").is_some());
 }

@@ -262,11 +262,11 @@ fn a_key_of_the_wrong_type() {
 
 #[test]
 fn another_file_in_force() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     beat(&mut case, T0);
     let last_but_one = |case: &mut Case| explain_with(case, T0, "acme", Some(false)).says()[0].clone();
     let none = explain_with(&mut case, T0, "acme", None).says()[0].clone();
-    assert_eq!(none, "no policies are stored: the built-in defaults are in force until a daemon runs");
+    assert_eq!(none, "no policies are stored: pushes by function are refused until a daemon runs");
     assert_eq!(case.configure(""), 1);
     assert_eq!(
         last_but_one(&mut case),

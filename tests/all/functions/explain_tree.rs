@@ -182,7 +182,7 @@ fn jobs_in_flight_are_counted_where_they_bind() {
 
 #[test]
 fn each_number_of_a_chain_says_which_line_of_the_file_it_comes_from() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     configure(&mut case, T0, TREE);
     beat(&mut case, T0);
     case.push_at(T0, "twilio:a:1", &["1"]);

@@ -8,7 +8,7 @@ use crate::rig::{Case, MS, S, T0};
 
 /// A case whose route `out` forwards; `L` in the text stands for what its list is called, which no other case has.
 fn case(toml: &str) -> (Case, String) {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let list = format!("{}-list", case.prefix);
     assert_eq!(case.configure(&toml.replace("'L", &format!("'{list}"))), 1, "stored");
     (case, list)
@@ -324,7 +324,7 @@ fn explain_says_how_full_the_list_is_and_whom_a_held_bucket_waits_for() {
 
 #[test]
 fn in_a_partition_the_keys_carry_its_tag() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let record = crate::rig::record(
         "[redis]\npartitions = 2\n[[route]]\nname = 'out'\nto = 'L:{p}:x'\nregister = { set = '{p}L', member = 'q{p}' }\n\
                                      notify = 'L:n:{p}'\n[defaults]\nroute = 'out'\n",

@@ -32,7 +32,11 @@ fn the_tightest_of_places_and_gates_decides_and_every_gate_is_charged_exactly_th
          { limiter = 'fixed-window', limit = 4, period = '30s' }]\n",
     );
     assert_eq!(case.push_at(T0, "b", &jobs(9)), [4, 4, 6, 30_000, 10_800_000], "the window is the tightest");
-    assert_eq!(case.push_at(T0 + 30 * S, "b", &jobs(9)), [2, 6, 6, 1, 17_970_000], "now the places are");
+    assert_eq!(
+        case.push_at(T0 + 30 * S, "b", &jobs(9)),
+        [2, 6, 6, 1_000, 17_970_000],
+        "now the places are, and no daemon runs"
+    );
     let left: Vec<i64> = ["token-bucket:1", "fixed-window:1"]
         .iter()
         .zip(["drip__token_bucket", "drip__fixed_window"])
@@ -45,7 +49,7 @@ fn the_tightest_of_places_and_gates_decides_and_every_gate_is_charged_exactly_th
         })
         .collect();
     assert_eq!(left, [9 - 4 + 3 - 2, 4 - 2]);
-    assert_eq!(case.push_at(T0 + 30 * S, "b", &jobs(1)), [0, 6, 6, 1, -1], "a full queue charges no gate");
+    assert_eq!(case.push_at(T0 + 30 * S, "b", &jobs(1)), [0, 6, 6, 1_000, -1], "a full queue charges no gate");
     case.settle_at(T0 + 30 * S);
     assert_eq!(case.push_at(T0 + 31 * S, "b", &jobs(1))[0], 1);
 }

@@ -36,7 +36,7 @@ fn one(json: &str, age_ms: i64) -> (String, i64) {
 
 #[test]
 fn a_beat_counts_for_15_s_and_one_that_is_over_is_dropped_by_the_next() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     assert_eq!(living(&mut case, T0), []);
     beat(&mut case, T0, "a", "first");
     beat(&mut case, T0 + 4 * S, "b", "second");
@@ -54,7 +54,7 @@ fn a_beat_counts_for_15_s_and_one_that_is_over_is_dropped_by_the_next() {
 
 #[test]
 fn a_beat_tells_how_many_daemons_are_older() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let since = |s: u64| format!(r#"{{"since":{s}}}"#);
     assert_eq!(beat(&mut case, T0, "c", &since(20)), 0);
     assert_eq!(beat(&mut case, T0, "b", &since(30)), 1);
@@ -68,7 +68,7 @@ fn a_beat_tells_how_many_daemons_are_older() {
 
 #[test]
 fn an_empty_beat_takes_a_daemon_off_and_a_clock_that_went_back_keeps_no_dead_one() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     beat(&mut case, T0, "a", "x");
     beat(&mut case, T0, "b", "y");
     beat(&mut case, T0 + 1, "a", "");

@@ -20,7 +20,7 @@ pub struct Limiter {
 
 impl Limiter {
     pub fn new(name: &'static str) -> Self {
-        let case = Case::new();
+        let case = Case::bare();
         let key = case.key("limiter");
         Self { case, name, key }
     }
@@ -243,7 +243,7 @@ fn one_limiter_does_not_take_the_state_of_another_for_its_own() {
 #[test]
 fn the_public_functions_take_the_servers_time_and_no_other() {
     for name in NAMES {
-        let mut case = Case::new();
+        let mut case = Case::bare();
         let args: Vec<_> = five(name).split_whitespace().collect();
         let remaining: Vec<i64> =
             (0..6).map(|_| case.fcall::<Vec<i64>>(&format!("drip_{name}"), &["k"], &args)[2]).collect();
@@ -390,7 +390,7 @@ fn a_leaky_meter_drains_also_when_it_is_only_looked_at() {
 #[test]
 fn sixteen_clients_together_get_the_limit_and_no_slot_twice() {
     for name in NAMES {
-        let case = Case::new();
+        let case = Case::bare();
         let key = case.key("hammered");
         let args = match name {
             "token_bucket" | "leaky_meter" => "200 1 86400000",

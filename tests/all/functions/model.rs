@@ -136,7 +136,7 @@ struct Pair {
 
 impl Pair {
     fn new(config: usize) -> Self {
-        Self::on(Case::new(), None, config)
+        Self::on(Case::bare(), None, config)
     }
 
     fn on(mut case: Case, standby: Option<Case>, config: usize) -> Self {

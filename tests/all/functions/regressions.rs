@@ -176,9 +176,9 @@ fn the_wait_for_room_among_delayed_jobs_counts_the_budgets_above() {
 fn a_delayed_job_that_a_closed_bucket_refuses_is_told_when_to_come_again() {
     let mut case = Case::with("[defaults]\nrate = '1/s'\n");
     set_at(&mut case, T0, "a", "close", "{}");
-    // "Closed: capacity 0, and times as if it ended now": nothing waits there, so there is room at once.
+    // "Closed: capacity 0, and times as if it ended now": nothing waits there, so there is room once somebody opens it.
     let told = case.submit_at(T0, "a", "later", &["DELAY", "5000"]);
-    assert_eq!((told.five, told.verdict.as_str()), ([0, 0, 0, 1, -1], "full"));
+    assert_eq!((told.five, told.verdict.as_str()), ([0, 0, 0, 1_000, -1], "full"));
     unset_at(&mut case, T0, "a", "close");
     case.push_at(T0, "a", &["now"]);
     case.settle_at(T0);

@@ -66,6 +66,9 @@ fn every_function_of_the_library_has_its_role() {
     }
     let observer = words(Role::Observer);
     for (function, only_reads) in registered().iter().filter(|(name, _)| !OF_THE_DAEMON.contains(&name.as_str())) {
+        if function == "drip__writes" {
+            continue; // an observer calls it by FCALL_RO, which never lets it run: what it is refused for tells
+        }
         assert_eq!(observer.contains(&format!("+fcall_ro|{function}")), *only_reads, "{function}");
     }
     assert!(

@@ -228,7 +228,11 @@ fn a_paused_bucket_takes_jobs_until_it_is_full_and_lets_nothing_out_until_it_is_
     assert_eq!(set(&mut case, T0, "a", "pause", "").2, "a");
     assert_eq!(place(&mut case, "a"), [("paused", T0 + S)]);
     assert_eq!(drain(&mut case, T0 + 10 * S), (0, -1), "nobody calls");
-    assert_eq!(case.push_at(T0 + 10 * S, "a", &["3", "4", "5"]), [2, 3, 3, 1, 2_000], "as if it ended now");
+    assert_eq!(
+        case.push_at(T0 + 10 * S, "a", &["3", "4", "5"]),
+        [2, 3, 3, 1_000, 2_000],
+        "as if it ended now, but that takes somebody a second"
+    );
     assert_eq!(case.lpush("a", &["6"]), 4);
     case.wake_at(T0 + 11 * S, &["a"]);
     assert_eq!(case.waiting("a"), ["2", "3", "4"], "cut as ever");
@@ -312,7 +316,7 @@ fn a_closed_bucket_takes_nothing_and_lets_out_what_is_there() {
     let mut case = Case::with("[defaults]\nrate = '1/s'\ncapacity = 4\noverflow = 'drop-oldest'\n");
     case.push_at(T0, "a", &["1", "2", "3"]);
     set(&mut case, T0, "a", "close", "");
-    assert_eq!(case.peek_at(T0, "a"), [0, 3, 0, 1, 0]);
+    assert_eq!(case.peek_at(T0, "a"), [0, 3, 0, 1_000, 0]);
     assert_eq!(case.push_at(T0, "a", &["4"])[..3], [0, 3, 0]);
     case.lpush("a", &["5", "6"]);
     assert_eq!(case.wake_at(T0, &["a"]).dispatched, 1);

@@ -126,11 +126,11 @@ fn settings_of_the_wrong_type_hold_up_no_sweep() {
 fn a_glob_that_closes_before_any_record_is_stored_throws_nothing_out() {
     for words in [["close"], ["capacity=5"]] {
         let mut case = Case::with("");
-        let policy = case.key("policy");
-        let _: i64 = case.cmd(&["DEL", &policy]);
         let jobs: Vec<String> = (0..80).map(|n| n.to_string()).collect();
         let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
         assert_eq!(case.push_at(T0, "sms:a", &jobs)[0], 80);
+        let policy = case.key("policy");
+        let _: i64 = case.cmd(&["DEL", &policy]);
         set(&mut case, T0 + 1, "sms:*", &words, None);
         assert_eq!(case.configure("[defaults]\ncapacity = 100\n"), 1);
         case.settle_at(T0 + 2);

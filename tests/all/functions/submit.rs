@@ -129,9 +129,15 @@ fn an_option_that_is_unknown_doubled_or_malformed_is_refused_by_name_and_changes
         (vec!["DELAY", "-1"], "DELAY"),
         (vec!["DELAY", "1e3"], "DELAY"),
         (vec!["DELAY", "31622400001"], "DELAY"),
-        (vec!["DELAY", "1", "AT", "1"], "AT and DELAY"),
-        (vec!["AT", "1", "DELAY", "1"], "DELAY and AT"),
-        (vec!["AT", "9999999999999"], "AT"),
+        (vec!["DELAY", "1", "AT", "1750000000000"], "AT and DELAY"),
+        (vec!["AT", "1750000000000", "DELAY", "1"], "DELAY and AT"),
+        (vec!["AT", "9999999999999"], "AT is more than 366 days ahead"),
+        (vec!["AT", "0"], "are these seconds?"),
+        (
+            vec!["AT", "1750000000"],
+            "AT needs milliseconds since 1970, and 1750000000 of them are long ago: are these seconds?",
+        ),
+        (vec!["AT", "99999999999"], "are these seconds?"),
         (vec!["TTL", "0"], "TTL"),
         (vec!["TTL", "5s"], "TTL"),
         (vec!["COST", "0"], "COST"),
@@ -144,6 +150,7 @@ fn an_option_that_is_unknown_doubled_or_malformed_is_refused_by_name_and_changes
         (vec!["HEADER", "name", &heavy, "HEADER", "x", "y"], "HEADER"),
         (too_many, "HEADER"),
     ];
+    assert_eq!(case.submit_at(T0, "c", "job", &["AT", "100000000000"]).verdict, "queued", "1973 is the past");
     let before = case.keys();
     for (options, named) in bad {
         let now = T0.to_string();

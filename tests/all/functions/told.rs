@@ -3,7 +3,7 @@
 
 use crate::rig::{Case, Entry, MS, S, T0};
 
-use super::flow::{ack_at, at, audit, fail_at, jobs, left, run};
+use super::flow::{ack_at, at, audit, fail_at, held_ms, jobs, left, run};
 
 /// `drip_told` of a bucket.
 #[track_caller]
@@ -303,6 +303,8 @@ fn what_is_wrong_with_a_report_is_said_and_changes_nothing() {
         (&["5", "soon"], "RESET needs a whole number"),
         (&["5", "99999999999"], "or a time in ms since 1970"),
         (&["5", "100000000000000"], "or a time in ms since 1970"),
+        (&["5", "31622400001"], "RESET needs a whole number, 0 to 31622400000"),
+        (&["5", "9999999999999"], "RESET is more than 366 days ahead"),
         (&["5", "5", "LIMIT", "0"], "LIMIT needs a whole number, 1 to 1000000000"),
         (&["5", "5", "UNITS", "tokens"], "UNITS needs job or cost"),
         (&["5", "5", "IN"], "IN needs the name of a budget"),
@@ -318,6 +320,7 @@ fn what_is_wrong_with_a_report_is_said_and_changes_nothing() {
         (&["REMAINING", "5"][..], "REMAINING needs RESET ms too"),
         (&["COST", "5", "RESET", "5"], "argument 4 is none of"),
         (&["REMAINING", "5", "RESET", "5", "IN", "other"], "is no budget above a1"),
+        (&["REMAINING", "5", "RESET", "9999999999999"], "RESET is more than 366 days ahead"),
     ] {
         let refusal = refused(&mut case, "drip__ack", "ready", &[&["", &entry.id][..], args].concat());
         assert!(refusal.contains(why), "{args:?}: {refusal}");
@@ -453,4 +456,65 @@ fn what_is_told_of_the_next_window_before_this_one_is_over_here_counts_when_it_i
     assert_eq!(times.len(), 40, "the one that left meanwhile is one of the 40");
     run(&mut case, at(10, 0), at(12, 0));
     assert_eq!(left(&mut case, "a")[40], at(10, 500) - T0, "and then a window is reckoned");
+}
+
+/// When jobs of a bucket of 10/s leave on the days after this is told, in seconds; each one is answered with the report for its day.
+fn leaves_by_day(policy: &str, first: &[&str], days: &[&[&str]]) -> Vec<u64> {
+    let mut case = Case::with(&format!("[defaults]\nrate = '10/s'\n{policy}"));
+    told_at(&mut case, T0, "a", first);
+    case.push_at(T0, "a", &jobs(200));
+    let mut times = Vec::new();
+    for (day, answer) in (1..).zip(days) {
+        run(&mut case, at(86_400 * (day - 1), 0), at(86_400 * day, 0));
+        for entry in case.take("ready", 10) {
+            times.push((entry.number("at_us") - T0) / S);
+            ack_with(&mut case, at(86_400 * day, 50), &entry, answer);
+        }
+    }
+    times.extend(left(&mut case, "a").into_iter().map(|us| us / S));
+    times
+}
+
+#[test]
+fn a_reset_that_is_more_than_a_day_ahead_stops_nothing_for_longer_than_a_day() {
+    const SECONDS: &str = "1750000000"; // now, in seconds since 1970: as milliseconds they are twenty days
+    let wrong: &[&str] = &["REMAINING", "0", "RESET", SECONDS];
+    // One job a day, as long as the answers say the same.
+    for policy in ["", "told = 'spread'\n"] {
+        for limit in [&[][..], &["LIMIT", "100"]] {
+            let first = [&["0", SECONDS], limit].concat();
+            let again = [wrong, limit].concat();
+            let days = leaves_by_day(policy, &first, &[&again, &again, &again]);
+            assert_eq!(days, [86_400, 2 * 86_400, 3 * 86_400], "{policy} {limit:?}");
+        }
+    }
+    // An answer that says better counts at once.
+    let right: &[&str] = &["REMAINING", "5", "RESET", "1000"];
+    let times = leaves_by_day("", &["0", SECONDS], &[right, right]);
+    assert_eq!((times[0], times.len()), (86_400, 200), "{times:?}");
+    // A time says it, too.
+    let month = ((T0 + 30 * 86_400 * S) / MS).to_string();
+    let again = ["REMAINING", "0", "RESET", &month];
+    assert_eq!(leaves_by_day("", &["0", &month], &[&again, &again]), [86_400, 2 * 86_400]);
+    // No answer comes: the next day one is asked again.
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    told_at(&mut case, T0, "a", &["0", SECONDS]);
+    case.push_at(T0, "a", &jobs(9));
+    run(&mut case, T0, at(86_400 * 3, 0));
+    assert_eq!(left(&mut case, "a"), [1, 2, 3].map(|day| day * 86_400 * S));
+}
+
+#[test]
+fn what_is_left_for_a_month_is_spread_over_the_month_and_a_day_is_left_alone() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ntold = 'spread'\n");
+    told_at(&mut case, T0, "a", &["600", "2592000000"]); // 30 days
+    case.push_at(T0, "a", &jobs(700));
+    run(&mut case, T0, at(3 * 86_400, 0));
+    assert_eq!(left(&mut case, "a").len(), 61, "20 a day");
+    // After the month nothing more is known.
+    let mut case = Case::with("[defaults]\nrate = '1/h'\n");
+    told_at(&mut case, T0, "a", &["0", "86400000"]);
+    assert_eq!(case.peek_at(T0, "a")[4], -1);
+    case.push_at(T0, "a", &jobs(1));
+    assert_eq!(held_ms(&mut case, T0, "a"), 86_400_000, "a whole day is no more than a day");
 }

@@ -28,6 +28,15 @@ impl Tree {
         if is_over { self.due(n).max(now) } else { self.due(n) }
     }
 
+    /// A wait in ms: "at least 1,000 where only an operator, a daemon or a worker can free a place".
+    fn honest(&self, n: usize, due: u64, now: u64, ms: i64) -> i64 {
+        let waits = |n: usize| self.nodes[n].is_paused || matches!(self.nodes[n].place, Place::Full(_));
+        let above = self.above(n);
+        let latest = above.iter().map(|b| self.nodes[*b].due.max(self.nodes[*b].went_on)).fold(due, u64::max);
+        let is_stuck = waits(n) || above.iter().any(|b| waits(*b)) || latest + 1_000_000 < now;
+        if is_stuck { ms.max(1_000) } else { ms }
+    }
+
     /// An atomic push: what it replies.
     pub(super) fn push(&mut self, n: usize, jobs: &[Job], now: u64) -> [i64; 5] {
         self.looks_at(n, now);
@@ -46,7 +55,7 @@ impl Tree {
         }
         self.stands_up(n, now);
         let (due, depth) = (self.reckoned(n, now), before + accepted);
-        let room = if depth < capacity { 0 } else { self.eta_ms(n, due, now, 1).max(1) };
+        let room = if depth < capacity { 0 } else { self.honest(n, due, now, self.eta_ms(n, due, now, 1).max(1)) };
         let wait = if accepted < jobs.len() { room.max(self.gate_wait(n, now).0) } else { -1 };
         let eta = if accepted == 0 { -1 } else { self.eta_ms(n, due, now, depth) };
         [accepted as i64, depth as i64, capacity as i64, wait, eta]
@@ -122,7 +131,8 @@ impl Tree {
         // "Delayed jobs have a bound of their own, as large as the capacity."
         if depth >= capacity {
             let until = at.and(self.nodes[n].later.first_time()).map_or(due, |first| first.max(due));
-            let wait = self.eta_ms(n, until, now, 1).max(1).max(self.gate_wait(n, now).0);
+            let wait = self.honest(n, until, now, self.eta_ms(n, until, now, 1).max(1));
+            let wait = wait.max(self.gate_wait(n, now).0);
             return Some((told(wait), "full", self.name(n)));
         }
         let (eta, by) = match at {
@@ -132,7 +142,7 @@ impl Tree {
         // "late: as things stand it could not leave before its deadline."
         let late = asked.ttl.map_or(0, |ttl| eta - asked.delay.unwrap_or(0) as i64 - ttl as i64);
         if late > 0 {
-            return Some((told(late), "late", self.name(by)));
+            return Some((told(self.honest(n, due, now, late)), "late", self.name(by)));
         }
         // "gated: a gate was the tighter one."
         let (wait, gate) = self.gate_wait(n, now);

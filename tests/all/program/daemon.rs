@@ -42,7 +42,7 @@ pub fn median(mut times: Vec<Duration>) -> Duration {
 #[test]
 fn a_plain_push_into_an_idle_bucket_wakes_the_daemon_and_reaches_a_blocked_worker() {
     const PUSHES: usize = 30;
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '10000/s'\n");
     let _daemon = Daemon::start(home.path());
     let mut worker = server().connect();
@@ -81,7 +81,7 @@ fn a_plain_push_into_an_idle_bucket_wakes_the_daemon_and_reaches_a_blocked_worke
 
 #[test]
 fn rates_hold_in_real_time_over_the_long_run_and_in_every_window() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let rates = [("r3", 3_u64, 9_u64), ("r333", 333, 2_000), ("r1046", 1_046, 6_000), ("r9000", 9_000, 45_000)];
     let mut toml = "[defaults]\ncapacity = 100000\n[limits]\nmax_ready = 1000000\n".to_owned();
     for (name, rate, _) in rates {
@@ -180,7 +180,7 @@ fn an_idle_daemon_sends_at_most_2_commands_a_second_whatever_waits_for_its_due_a
 
 #[test]
 fn a_burst_into_100000_buckets_and_pushes_made_while_no_daemon_ran_are_all_found() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[limits]\nmax_ready = 1000000\n");
     let push = |case: &mut Case, from: u32| {
         let mut pipe = redis::pipe();
@@ -204,7 +204,7 @@ fn a_burst_into_100000_buckets_and_pushes_made_while_no_daemon_ran_are_all_found
 
 #[test]
 fn a_bucket_over_its_capacity_is_cut_within_50_ms() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 5\n");
     let _daemon = Daemon::start(home.path());
     let mut took = Vec::new();
@@ -227,7 +227,7 @@ fn a_bucket_over_its_capacity_is_cut_within_50_ms() {
 
 #[test]
 fn buckets_that_wake_together_do_not_wait_for_one_another_even_with_a_batch_of_one() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[limits]\nbatch = 1\n");
     let _daemon = Daemon::start(home.path());
     // Each bucket takes two calls, one that looks and one that dispatches: so many round trips in a row, measured in the same
@@ -259,7 +259,7 @@ fn buckets_that_wake_together_do_not_wait_for_one_another_even_with_a_batch_of_o
 
 #[test]
 fn three_daemons_that_are_killed_again_and_again_keep_rate_and_order_and_lose_nothing() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '200/s'\ncapacity = 10000\n");
     let mut daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(home.path())).collect();
     let jobs: Vec<String> = (0..800).map(|n| n.to_string()).collect();
@@ -290,7 +290,7 @@ fn three_daemons_that_are_killed_again_and_again_keep_rate_and_order_and_lose_no
 
 #[test]
 fn a_daemon_that_loses_its_connection_finds_what_was_pushed_meanwhile() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1000/s'\n");
     let daemon = Daemon::start(home.path());
     for round in 0..5 {
@@ -356,7 +356,7 @@ fn a_flushed_redis_is_made_ready_again() {
 
 #[test]
 fn a_retry_leaves_when_its_back_off_ends_though_the_daemon_was_asleep() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '100/s'\n");
     let _daemon = Daemon::start(home.path());
     case.lpush("b", &["x"]);
@@ -372,7 +372,7 @@ fn a_retry_leaves_when_its_back_off_ends_though_the_daemon_was_asleep() {
 
 #[test]
 fn a_lease_that_runs_out_is_taken_back_in_time_and_not_right_after_a_start() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(
         &case,
         "[defaults]\nrate = '100/s'\nlease = '1s'\nattempts = 9\nbackoff = { initial = '1ms', max = '1ms' }\n",
@@ -402,7 +402,7 @@ fn a_lease_that_runs_out_is_taken_back_in_time_and_not_right_after_a_start() {
 
 #[test]
 fn what_workers_acknowledge_is_gone_within_10_s() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1000/s'\n");
     let _daemon = Daemon::start(home.path());
     case.lpush("b", &["1", "2", "3"]);
@@ -416,7 +416,7 @@ fn what_workers_acknowledge_is_gone_within_10_s() {
 
 #[test]
 fn a_reload_changes_rates_and_capacities_and_answers_when_it_is_live() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 50\n");
     let mut daemon = Daemon::start(home.path());
     let reload = |home: &Path| {
@@ -463,7 +463,7 @@ fn a_reload_changes_rates_and_capacities_and_answers_when_it_is_live() {
 
 #[test]
 fn every_daemon_obeys_the_record_and_says_when_its_file_differs() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let (one, two) = (home(&case, "[defaults]\ncapacity = 11\n"), home(&case, "[defaults]\ncapacity = 22\n"));
     let first = Daemon::start(one.path());
     assert!(is_live(&mut case, "b", 11));
@@ -477,7 +477,7 @@ fn every_daemon_obeys_the_record_and_says_when_its_file_differs() {
 
 #[test]
 fn a_capacity_lowered_while_no_daemon_ran_throws_nothing_out() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 100\n");
     let mut daemon = Daemon::start(home.path());
     assert_eq!(daemon.stop().0, Some(0));
@@ -517,7 +517,7 @@ fn a_signal_stops_a_daemon_that_is_still_making_ready() {
 
 #[test]
 fn a_reload_judges_what_was_pushed_before_by_what_held_then() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 5\n");
     let _daemon = Daemon::start(home.path());
     let mut pipe = redis::pipe();
@@ -594,7 +594,7 @@ fn a_server_without_aof_or_noeviction_is_used_with_a_loud_warning_and_a_password
 
 #[test]
 fn a_queue_of_the_wrong_type_or_name_is_logged_and_harms_no_other() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1000/s'\n");
     let (wrong, odd) = (case.queue("wrong"), case.queue("odd{name}"));
     let _: String = case.cmd(&["SET", &wrong, "x"]);
@@ -635,7 +635,7 @@ fn a_key_of_dripd_s_own_with_the_wrong_type_is_named_to_whoever_meets_it() {
 
 #[test]
 fn one_kind_of_note_does_not_hide_another_and_each_has_advice_that_fits() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'broken'\nroute = 'full'\n");
     let wrong = case.queue("wrong");
     let _: String = case.cmd(&["SET", &wrong, "x"]);

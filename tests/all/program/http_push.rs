@@ -200,6 +200,12 @@ fn a_closed_bucket_takes_nothing_and_what_redis_refuses_is_said_by_its_kind() {
     assert_eq!((&body["error"], &body["depth"], &body["capacity"]), (&json!("full"), &json!(0), &json!(0)));
     assert_eq!(body["title"], "The bucket takes no more now");
     assert!(body["detail"].as_str().is_some_and(|detail| detail.contains("the bucket is closed")), "{body}");
+    assert_eq!(body["retry_after_ms"], 1_000, "until an operator opens it");
+    for options in [("Drip-Id", "1"), ("Drip-Delay", "1m")] {
+        let body = door.ask("POST /v1/buckets/a/jobs", &[OPS, options], b"job").json(429);
+        assert!(body["detail"].as_str().is_some_and(|detail| detail.contains("the bucket is closed")), "{body}");
+        assert_eq!(body["retry_after_ms"], 1_000);
+    }
     let seconds: u64 = closed.header("retry-after").expect("it is full").parse().expect("a number");
     assert!(
         seconds >= 1 && body["retry_after_ms"].as_u64().is_some_and(|ms| ms.div_ceil(1_000).max(1) == seconds),

@@ -134,7 +134,7 @@ fn limit_knows_every_recipe_and_refuses_what_does_not_belong_together() {
         assert!(code == 2 && out.is_empty() && !err.is_empty(), "{args:?}: {code} {out}{err}");
     }
     let (list, queue) = (shell.case.key("list"), shell.case.queue("list"));
-    let mut case = Case::new();
+    let mut case = Case::bare();
     case.cmd::<i64>(&["LPUSH", &list, "x"]);
     let (code, _, err) = shell.run(&["limit", "token-bucket", &list, "5/s"]);
     assert!(

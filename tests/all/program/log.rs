@@ -14,7 +14,7 @@ fn begins_with_a_time(line: &str) -> bool {
 
 #[test]
 fn a_record_is_one_line_and_a_value_with_spaces_is_quoted() {
-    let case = Case::new();
+    let case = Case::bare();
     let home = super::daemon::home(&case, "");
     let daemon = Daemon::start(home.path());
     configure(home.path(), &case, "[defaults]\nrate = 'fast'\ncapacity = -1\n");

@@ -61,6 +61,7 @@ mod waking;
 mod work;
 mod work_http;
 mod work_spans;
+mod writes_refused;
 
 /// Within which a worker stops: five seconds are promised, the rest is for a machine that is busy.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);

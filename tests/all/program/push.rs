@@ -120,3 +120,77 @@ fn a_queue_of_another_type_is_named_with_the_way_out() {
         "{err}"
     );
 }
+
+/// How many commands a server took, and how many connections, since the counts were reset.
+fn taken(shell: &mut Shell) -> (u64, u64) {
+    let info: String = shell.case.cmd(&["INFO", "stats"]);
+    let count = |name: &str| -> u64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)).expect("a count");
+        line.trim().parse().expect("a number")
+    };
+    (count("total_commands_processed:"), count("total_connections_received:"))
+}
+
+#[test]
+fn a_push_that_waits_for_an_operator_asks_seldom_on_one_connection_and_goes_in_when_there_is_room() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '10/s'\ncapacity = 1\n");
+    let daemon = Daemon::start(shell.home());
+    let file = shell.file("jobs", "two\n");
+    let options: [&[&str]; 3] = [&["two"], &["two", "--id", "2"], &["--file", &file]];
+    for (stops, goes_on) in [("pause", "resume"), ("close", "open")] {
+        for (n, what) in options.into_iter().enumerate() {
+            let bucket = format!("{stops}-{n}");
+            if stops == "pause" {
+                shell.must_run(&[stops, &bucket]);
+                shell.must_run(&["push", &bucket, "one"]);
+            } else {
+                shell.must_run(&[stops, &bucket]);
+            }
+            let idle = {
+                let _: String = shell.case.cmd(&["CONFIG", "RESETSTAT"]);
+                std::thread::sleep(Duration::from_secs(2));
+                taken(&mut shell).0
+            };
+            let _: String = shell.case.cmd(&["CONFIG", "RESETSTAT"]);
+            let since = Instant::now();
+            let child = shell.spawn(&[&["push", &bucket], what, &["--wait"]].concat());
+            std::thread::sleep(Duration::from_secs(4));
+            let ((commands, connections), seconds) = (taken(&mut shell), since.elapsed().as_secs_f64());
+            // The first words of a connection, a few tries, and what the daemon does besides.
+            let most = 30.0 + seconds * (5.0 + idle as f64);
+            assert!(
+                (commands as f64) < most && connections <= 4,
+                "{bucket}: {commands} commands, {connections} connections"
+            );
+            shell.must_run(&[goes_on, &bucket]);
+            let (code, out, err) = said(&child.wait_with_output().expect("it ends"));
+            assert_eq!(code, 0, "{bucket}: {out}{err} {}", daemon.log());
+        }
+    }
+}
+
+#[test]
+fn a_push_into_a_closed_bucket_says_that_it_is_closed() {
+    let shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    shell.must_run(&["close", "b"]);
+    for args in [&["push", "b", "x"][..], &["push", "b", "x", "--id", "1"], &["push", "b", "x", "--delay", "1m"]] {
+        let (code, out, err) = shell.run(args);
+        let told = "dripd push: b is closed: an operator lets nothing in: try again in 1000 ms, or use --wait\n";
+        assert_eq!((code, out.as_str(), err.as_str()), (75, "", told), "{args:?}");
+    }
+}
+
+#[test]
+fn a_push_where_no_daemon_ever_ran_says_so_and_waits_where_it_is_told_to() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\n");
+    let _: String = shell.case.cmd(&["FLUSHALL"]);
+    let (code, out, err) = shell.run(&["push", "b", "x"]);
+    assert!(code == 75 && out.is_empty() && err.lines().count() == 1, "{code} {out}{err}");
+    assert!(err.contains("no policies are stored for the prefix \"t\"") && err.contains("dripd run"), "{err}");
+    let child = shell.spawn(&["push", "b", "x", "--wait"]);
+    let _daemon = Daemon::start(shell.home());
+    assert_eq!(said(&child.wait_with_output().expect("it ends")).0, 0);
+    eventually("it leaves", || shell.case.jobs("ready") == ["x"]);
+}

@@ -100,7 +100,7 @@ fn a_redis_that_refuses_says_what_is_wrong_with_it_and_the_log_keeps_the_name_of
     let (code, _, err) = shell.run(&["push", "a", "x"]);
     assert_eq!(
         (code, err.as_str()),
-        (1, "dripd push: cannot push to a: redis is full; free memory or raise its maxmemory\n")
+        (75, "dripd push: cannot push to a: redis is full; free memory or raise its maxmemory\n")
     );
     let _: () = shell.case.cmd(&["CONFIG", "SET", "maxmemory", "0"]);
 

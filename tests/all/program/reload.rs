@@ -54,7 +54,7 @@ const SLOW: &str = "[defaults]\nrate = '1/h'\n";
 
 #[test]
 fn five_hups_close_together_end_with_the_last_file_in_force() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, SLOW);
     let mut daemon = Daemon::start(home.path());
     schedule(&mut case, 5_000);
@@ -75,7 +75,7 @@ fn five_hups_close_together_end_with_the_last_file_in_force() {
 
 #[test]
 fn five_reloads_close_together_end_with_the_last_file_in_force_and_all_are_told_so() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, SLOW);
     let daemon = Daemon::start(home.path());
     schedule(&mut case, 5_000);
@@ -122,7 +122,7 @@ fn a_reload_that_a_hanging_redis_cut_off_is_made_up_for() {
 
 #[test]
 fn what_the_drains_of_a_reload_let_out_counts_in_the_figures() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\nrate = '50/s'\n");
     let daemon = Daemon::start(home.path());
     let mut pipe = redis::pipe();
@@ -161,7 +161,7 @@ fn where_no_record_is_stored_a_daemon_stores_its_own_before_it_looks_at_any_queu
 
 #[test]
 fn a_serving_daemon_says_once_when_another_replaced_its_record_and_when_its_own_is_in_force_again() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let (one, two) = (home(&case, "[defaults]\ncapacity = 11\n"), home(&case, "[defaults]\ncapacity = 22\n"));
     let first = Daemon::start(one.path());
     let second = Daemon::start(two.path());
@@ -181,7 +181,7 @@ fn a_serving_daemon_says_once_when_another_replaced_its_record_and_when_its_own_
 
 #[test]
 fn a_daemon_that_cannot_be_asked_is_named_with_what_reaches_it() {
-    let case = Case::new();
+    let case = Case::bare();
     let home = home(&case, "");
     let daemon = Daemon::start(home.path());
     let pid = daemon.child.id();
@@ -198,7 +198,7 @@ fn a_daemon_that_cannot_be_asked_is_named_with_what_reaches_it() {
 
 #[test]
 fn twenty_silent_connections_and_an_endless_line_on_the_control_socket_delay_nobody() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, "[defaults]\ncapacity = 11\n");
     let daemon = Daemon::start(home.path());
     let socket = control_socket(home.path());
@@ -228,7 +228,7 @@ fn twenty_silent_connections_and_an_endless_line_on_the_control_socket_delay_nob
 
 #[test]
 fn a_runtime_directory_that_others_may_write_to_is_not_used_and_the_way_out_is_said() {
-    let case = Case::new();
+    let case = Case::bare();
     let home = home(&case, SLOW);
     let run = home.path().join("run");
     std::fs::create_dir(&run).expect("a directory");
@@ -246,7 +246,7 @@ fn a_runtime_directory_that_others_may_write_to_is_not_used_and_the_way_out_is_s
 
 #[test]
 fn a_daemon_that_ends_while_it_is_asked_is_passed_over() {
-    let case = Case::new();
+    let case = Case::bare();
     let home = home(&case, SLOW);
     let _daemon = Daemon::start(home.path());
     let path = home.path().join("run/1.sock");

@@ -543,7 +543,7 @@ type Entries = Vec<(String, HashMap<String, String>)>;
 
 /// Play a trace on a live daemon with so many real workers, until all of it is done.
 fn live(pushes: &[(u64, String, usize)], workers: usize) -> Live {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, LIVE);
     let _daemon = Daemon::start(home.path());
     let (dues, began) = (Mutex::new(Vec::new()), Instant::now());

@@ -35,7 +35,7 @@ fn two_calls(case: &mut Case) -> Duration {
 
 #[test]
 fn a_worker_that_only_uses_plain_xack_has_its_slot_back_within_a_second() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, TOML);
     let _daemon = Daemon::start(home.path());
     let ready = case.key("ready");
@@ -64,7 +64,7 @@ fn a_worker_that_only_uses_plain_xack_has_its_slot_back_within_a_second() {
 
 #[test]
 fn a_slot_that_is_freed_is_followed_by_a_dispatch_at_once_by_whichever_daemon_is_awake() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, TOML);
     let daemons = [Daemon::start(home.path()), Daemon::start(home.path())];
     for bucket in ["own", "below"] {
@@ -102,7 +102,7 @@ fn a_slot_that_is_freed_is_followed_by_a_dispatch_at_once_by_whichever_daemon_is
 
 #[test]
 fn more_jobs_than_there_are_slots_never_run_at_once_whichever_daemon_is_killed() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(
         &case,
         "[defaults]\nrate = '100000/s'\ncapacity = 10000\nattempts = 1000\nbackoff = { initial = '1ms', max = '1ms' }\n\

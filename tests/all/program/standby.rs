@@ -56,7 +56,7 @@ fn left(case: &mut Case) -> usize {
 
 /// Kill the older, or the younger, of two daemons in turns; another one starts in its place.
 fn kill_in_turns(mut then: impl FnMut(&mut Case, &str) -> Result<(), String>) -> Result<(), String> {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, TOML);
     let mut both = vec![Daemon::start(home.path())];
     both.push(start_another(&mut case, home.path()));
@@ -129,7 +129,7 @@ fn push_to_idle(case: &mut Case, name: &str) -> Duration {
 #[test]
 fn where_the_daemon_at_work_hangs_one_push_waits_and_another_daemon_does_all_its_work() {
     in_one_of_three(|| {
-        let mut case = Case::new();
+        let mut case = Case::bare();
         let home = home(&case, TOML);
         let older = Daemon::start(home.path());
         let younger = start_another(&mut case, home.path());

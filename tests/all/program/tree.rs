@@ -101,7 +101,7 @@ fn reload(home: &std::path::Path) {
 
 #[test]
 fn daemons_that_are_killed_in_a_saturated_tree_keep_every_rate_and_lose_nothing() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, TREE);
     let mut daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(home.path())).collect();
     let jobs = fill(&mut case, 30);
@@ -137,7 +137,7 @@ fn after_a_flush_a_tree_begins_anew() {
 
 #[test]
 fn reloads_that_move_buckets_between_budgets_under_load_stop_nobody() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     // Each account's senders stand below their own account, or all below the first one, or right below the root.
     let tree = |within: &str| TREE.replace("p:{1}", within);
     let home = home(&case, TREE);
@@ -162,7 +162,7 @@ fn reloads_that_move_buckets_between_budgets_under_load_stop_nobody() {
 
 #[test]
 fn a_budget_that_is_removed_while_children_wait_in_it_leaves_nobody_behind() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let home = home(&case, TREE);
     let _daemons = [Daemon::start(home.path()), Daemon::start(home.path())];
     let jobs = fill(&mut case, 40);
@@ -190,7 +190,7 @@ fn a_budget_that_is_removed_while_children_wait_in_it_leaves_nobody_behind() {
 
 #[test]
 fn a_bucket_whose_budget_is_missing_is_named_in_the_log_with_the_way_out_and_a_reload_lets_it_go_on() {
-    let mut case = Case::new();
+    let mut case = Case::bare();
     let toml =
         "[[budget]]\nmatch = 'p:a*'\nrate = '100/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '100/s'\nwithin = 'p:{1}'\n";
     let home = home(&case, toml);

@@ -214,7 +214,7 @@ impl Stage {
 
 /// Each row with one daemon, with two, and with two of which one hears nothing.
 fn wake(rows: &[Row]) {
-    let case = Case::new();
+    let case = Case::bare();
     let home = home(&case, TOML);
     let mut stage = Stage { case, in_hand: Vec::new() };
     let older = Daemon::start(home.path());

@@ -36,6 +36,8 @@ end
 
 local base = {} -- what every file needs
 do
+  base.TIME_FROM_MS = 100000000000 -- so many ms since 1970 and more are a time: fewer may be seconds, or a duration
+
   -- refuse: an error reply. It begins with one of the public codes. The message says what was tried and what would be
   -- right.
   function base.refuse(code, message)

@@ -1,4 +1,4 @@
--- needs: base, base.keys, context.memory, policy.record
+-- needs: base, base.keys, base.names, context.memory, policy.record
 -- A call: what it reads before it looks at a bucket, and what it replies besides when it is over.
 --
 -- The context `ctx` of a call:
@@ -128,6 +128,19 @@ do
     ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.old_rec or head[5]), nil
     ctx.is_filled = false
     return ctx
+  end
+
+  -- unknown: the refusal of a call in a space without a record. A client that adds a prefix to its keys, or a misspelt
+  -- one, would put jobs where no daemon ever looks.
+  function context.unknown(k)
+    return base.refuse('BADBUCKET', 'no policies are stored for the prefix "' .. names.as_text(k.prefix, 200)
+      .. '", so no daemon serves it: does your client add a key prefix? Where one serves it, they are back in a moment,'
+      .. ' as after a FLUSHALL: try again')
+  end
+
+  -- has_no_record: whether a space has none; for a call that needs no context.
+  function context.has_no_record(space)
+    return not call('HGET', keys.of(space).policy, 'id')
   end
 
   -- fill: the second half of `open`. Where it was done already nothing is done.

@@ -33,7 +33,7 @@ do
   -- errors BADBUCKET BADARG WRONGTYPE; nothing is changed
   -- cost   O(cut), as a drain's, and what Redis frees in the background
   function purge.purge(redis_keys, args)
-    local ctx, s, err = push.read(redis_keys, args[1])
+    local ctx, s, err = push.read(redis_keys, args[1], true)
     if err then return err end
     local retry_key, takes_retries, takes_queue = ctx.k.retry .. s.bucket, args[2] == '1', args[6] ~= 'only'
     local takes_delayed = args[6] == '1' or not takes_queue

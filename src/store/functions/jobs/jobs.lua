@@ -35,6 +35,11 @@ do
       and (not fields.id or envelope.is_id(fields.id)) and (not fields.kept or integer(fields.kept))
   end
 
+  -- not_pending: the reply of a call about entries that no worker holds: 0, or an error in a space without a record.
+  local function not_pending(space)
+    return context.has_no_record(space) and context.unknown(keys.of(space)) or 0
+  end
+
   -- holder_of: the worker that holds an entry, and how often it was delivered; nil where none does, with the error
   -- where the key is no ready stream.
   local function holder_of(stream, id)
@@ -110,13 +115,14 @@ do
     for i = 2, #full do
       if call('XACK', stream, 'workers', full[i]) == 1 then done[#done + 1] = full[i] end
     end
+    if #done == 0 then return not_pending(space) end
     local k = keys.of(space)
-    local counts = #done > 0 and call('EXISTS', k.slots, k.slow, k.adjusted) > 0
+    local counts = call('EXISTS', k.slots, k.slow, k.adjusted) > 0
     if counts then adjust.done(k, route_name, done) end
     if counts then throttle.done(space, stream, done, now_us) end
-    if #done > 0 then call('XDEL', stream, unpack(done)) end
+    call('XDEL', stream, unpack(done))
     if counts then release.entries(space, route_name, done, now_us) end
-    if more and more.nodes and done[1] then
+    if more and more.nodes then
       limit_report.apply(context.open(space, now_us), more.nodes, more.reports, more.left_us)
     end
     return #done
@@ -138,7 +144,7 @@ do
     end
     local ctx = context.open(space, now_us)
     local fields, err = pending_job(stream, id)
-    if not fields then return err or 0 end
+    if not fields then return err or not_pending(space) end
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
@@ -295,7 +301,7 @@ do
     if err then return err end
     local ctx = context.open(space, now_us)
     local worker, deliveries = holder_of(stream, id)
-    if not worker then return deliveries or 0 end
+    if not worker then return deliveries or not_pending(space) end
     local fields, list = jobs.read_entry(stream, id)
     if fields then jobs.count_deliveries(fields, deliveries) end
     ctx.earlier, ctx.report = false, nil

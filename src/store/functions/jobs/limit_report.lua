@@ -10,7 +10,8 @@ do
 
   local MOST = 1000000000 -- jobs, or units of cost
   local MOST_MS = 366 * 86400000
-  local TIME_FROM_MS, TIME_TO_MS = 100000000000, 99999999999999 -- such a reset is a time, since 1970
+  local TIME_FROM_MS, TIME_TO_MS = base.TIME_FROM_MS, 99999999999999 -- such a reset is a time, since 1970
+  local CLOCKS_US = 86400000000 -- a time may lie so much further ahead: the caller took it from another clock
   local REPORTS_MOST = 4 -- in a call
   local ROUTES_MOST = 1000 -- routes in which jobs that are out are looked for
   -- Entries that are read for jobs that are out, and how many of a route at once; and 1 MiB of them.
@@ -160,11 +161,19 @@ do
     return counts
   end
 
+  -- too_far: the refusal of a report that resets at a time which lies too far ahead, or nil.
+  local function too_far(ctx, how)
+    if how.resets_at_ms and how.resets_at_ms * 1000 > ctx.now + MOST_MS * 1000 + CLOCKS_US then
+      return refuse('BADARG', 'RESET is more than 366 days ahead')
+    end
+  end
+
   -- nodes_of: the node that each report of a bucket is about, or nil and the error.
   function limit_report.nodes_of(ctx, name, list)
     local nodes, err = {}, nil
     for i, how in ipairs(list) do
       nodes[i], err = node_change.node_of(ctx, name, how.budget)
+      err = err or too_far(ctx, how)
       if err then return nil, err end
     end
     return nodes
@@ -207,7 +216,8 @@ do
 
   -- answer: take the report of a call, or forget what was told. Replies 1, or 0: that changes nothing.
   local function answer(ctx, id, how)
-    local counts
+    local counts, err = nil, how.given and too_far(ctx, how.given)
+    if err then return err end
     if how.given then counts = take(ctx, id, how.given, nil) else counts = clear(ctx, id, how) end
     context.wake(ctx.k)
     return counts and 1 or 0
@@ -216,8 +226,8 @@ do
   -- drip_told: the other side says how much more it lets through.
   -- keys   <prefix>:queue:<bucket>
   -- args   remaining reset_ms [LIMIT n] [UNITS job|cost] [IN budget]: so much more is let through until the reset, in
-  --        jobs, or in what they cost; reset_ms from now, or from 10^11 on a time since 1970; or CLEAR [IN budget]:
-  --        forget what was told
+  --        jobs, or in what they cost; reset_ms from now, or from 10^11 on a time since 1970, at most 366 days ahead (a
+  --        reset over a day ahead is asked for again after a day); or CLEAR [IN budget]: forget what was told
   -- reply  1, or 0: it changes nothing, because a lower report counts, it is older than the last reset, or the policy
   --        says told = "off"
   -- errors BADBUCKET BADARG; nothing is changed

@@ -29,10 +29,11 @@ do
   end
 
   -- open: a context for a change by `how` { node, budget }. Replies it, the node to change and `how`; or nil and the
-  -- error.
-  local function open(space, now_us, how)
+  -- error, for a client also where no record is stored.
+  local function open(space, now_us, how, is_for_client)
     local ctx = context.open(space, now_us)
     ctx.report = nil
+    if is_for_client and not ctx.id then return nil, context.unknown(ctx.k) end
     if not policy_of(ctx.rec, how.node) then return nil, chain.unknown(chain.budget_of(how.node)) end
     local id, err = node_change.node_of(ctx, how.node, how.budget)
     if not id then return nil, err end
@@ -48,7 +49,7 @@ do
     how, err = read(args)
     if err then return nil, err end
     how.node = name
-    return open(space, now_us, how)
+    return open(space, now_us, how, true)
   end
 
   -- of_operator: a change of any bucket or budget, by the policy key, now_us, and JSON: node (its id), in (a budget

@@ -13,24 +13,28 @@
 --   period   the longest time until a reset that was told: how long a window lasts
 --   at       when something was told last, or what was told has reset
 --   is_told  1: the other side told this window; 0: it is reckoned from limit and period, because nothing is told of it
---            yet
+--            yet; 2: it was told, and is asked again
 --   reset    when it last reset
 --   refill   so much is taken to be left after a reset; 0: not known. See `learn`
 --   first    when the first job after the last reset left; 0: none has, -1: it is answered (not with
 --            "spread"), or not known
 --   then_left, then_till  the same two of the window after this one, where that was told already: where resets are
 --            rounded up to whole seconds, answers of the next window come before this one is over here. 0: not told
+--   ends     when it resets, where that was told to be more than a day ahead: then `till` is a day ahead; 0: at `till`
 --
 -- After a reset nothing is told before the first job of the new window is answered. That may take seconds, in which a
 -- rate that is far too high would send too much. So a window is reckoned then, where a limit is known: it was said, or
 -- shown by answers that left more.
+--
+-- A reset that is more than a day ahead may be a mistake: seconds since 1970 in place of milliseconds are some weeks.
+-- So nothing is stopped for longer than a day: then one job leaves, or what is left, and its answer says more (`ask`).
 
 local told = {}
 do
   local digits = base.digits
 
   local NUMBERS = { 'left', 'till', 'length', 'next', 'limit', 'period', 'at', 'is_told', 'reset', 'then_left',
-    'then_till', 'refill', 'first' }
+    'then_till', 'refill', 'first', 'ends' }
   local NEXT_FROM = 0.5 -- a reset that is so much of a period later than this one is that of the next window
   local LITTLE = 0.5 -- less of the limit than this is little
   local LIMITS_MOST = 4 -- of a node: the one of which most is left is forgotten
@@ -38,6 +42,7 @@ do
   local KEPT_PERIODS = 3 -- so many periods, but
   local KEPT_MOST_US = 3600000000 -- no longer than this
   local SPARE = 1.03 -- a reckoned window is this much longer than the period: the other side counts by another clock
+  local ASK_US = 86400000000 -- the other side is asked again after so long
   local LAST = 0.1 -- in this last part of a window its rest is let out no faster than its mean rate
 
   local function key_of(l) return l.unit .. '/' .. digits(l.limit) end
@@ -63,7 +68,7 @@ do
         l[NUMBERS[i] or 'more'] = tonumber(number)
       end
       l.then_left, l.then_till = l.then_left or 0, l.then_till or 0
-      l.refill, l.first = l.refill or l.limit, l.first or 0
+      l.refill, l.first, l.ends = l.refill or l.limit, l.first or 0, l.ends or 0
       if l.reset then t[key_of(l)] = l end
     end
     return next(t) and t or nil
@@ -72,7 +77,7 @@ do
   -- over: when nothing of a limit is known any more.
   local function over(l)
     local heard_us = max(l.at, l.is_told == 1 and l.till or 0)
-    return max(l.till, l.then_till, heard_us + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
+    return max(l.till, l.ends, l.then_till, heard_us + max(KEPT_US, min(KEPT_MOST_US, KEPT_PERIODS * l.period)))
   end
 
   -- expires_at: when nothing of it needs to be kept any more.
@@ -93,15 +98,28 @@ do
     if l.is_told == 1 then l.at = max(l.at, min(l.till, from)) else before = before / SPARE end
     local part = l.limit > 0 and l.refill / l.limit or 1
     local least = l.refill > 1 and min(before, l.period) or 0
-    l.length = ceil(SPARE * max(least, part * l.period))
+    l.length = min(ASK_US, ceil(SPARE * max(least, part * l.period)))
     l.reset, l.left, l.till, l.is_told, l.first = min(l.till, from), l.refill, from + l.length, 0, 0
+  end
+
+  -- lasts: a window lasts until a time, but at first no longer than a day.
+  local function lasts(l, ends, now)
+    l.till = min(ends, now + ASK_US)
+    l.ends, l.length = ends > l.till and ends or 0, l.till - now
+  end
+
+  -- ask: a day of a longer window is over. One job leaves at least, and the report with its answer counts.
+  local function ask(l, now)
+    lasts(l, l.ends, now)
+    l.left, l.is_told, l.first = max(l.left, 1), 2, -1
   end
 
   -- begin_next: the window begins that was told before this one was over. The first report in it counts, whatever it
   -- says, as in one that is reckoned.
   local function begin_next(l, now)
-    l.reset, l.left, l.till, l.is_told = l.till, l.then_left, l.then_till, 0
-    l.length, l.next, l.then_left, l.then_till, l.first = l.till - now, min(l.next, l.till), 0, 0, -1
+    l.reset, l.left, l.is_told = l.till, l.then_left, 0
+    lasts(l, l.then_till, now)
+    l.next, l.then_left, l.then_till, l.first = min(l.next, l.till), 0, 0, -1
   end
 
   -- reconcile: forget or reckon anew what has reset, and bring back what lies further ahead than it may: the clock
@@ -110,11 +128,16 @@ do
     local changed = false
     for key, l in pairs(t) do
       if l.till > now + l.length then l.till, changed = now + l.length, true end
-      if l.then_till > max(l.till, now) + l.period then l.then_till, changed = max(l.till, now) + l.period, true end
+      if l.ends > 0 and l.ends <= now then l.till, l.ends, changed = l.ends, 0, true end
+      local after = max(l.till, l.ends, now)
+      if l.then_till > after + l.period then l.then_till, changed = after + l.period, true end
       if l.at > now then l.at, changed = now, true end
       if l.next > l.till then l.next, changed = l.till, true end
       if over(l) <= now then
         t[key], changed = nil, true
+      elseif l.till <= now and l.ends > 0 then
+        ask(l, now)
+        changed = true
       elseif l.till <= now and l.then_till > now then
         begin_next(l, now)
         changed = true
@@ -129,7 +152,7 @@ do
   -- limit_of: the limit that a report is about; it is made where nothing is known of it yet.
   local function limit_of(t, how)
     local l = { unit = how.unit, limit = how.limit or 0, period = 0, next = 0, till = 0, left = 0, length = 0, at = 0,
-      is_told = 0, reset = 0, then_left = 0, then_till = 0, refill = how.limit or 0, first = -1 }
+      is_told = 0, reset = 0, then_left = 0, then_till = 0, refill = how.limit or 0, first = -1, ends = 0 }
     local key, count, idlest = key_of(l), 0, nil
     if t[key] then return t[key] end
     for other, known in pairs(t) do
@@ -184,24 +207,27 @@ do
       if l.till <= now and is_ahead then reckon(l, now) end
       return false
     end
-    local left, till = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
+    local left, ends = how.left - how.out, (is_ahead and how.left > 0 and from_us or now) + how.reset_us
+    local period, last_ends = how.period_us or how.reset_us, max(l.till, l.ends)
+    if l.is_told ~= 2 then period = max(l.period, period) end
     -- In a window that is reckoned, what has left since it began counts too: calls that were made and answered since
     -- the reporting one are neither out nor among those that the other side had counted.
     if l.till > now and l.is_told == 0 and how.left_us and how.left_us >= l.reset then
       left = min(left, l.left)
     end
     if l.till > now and l.is_told == 1 then
-      local is_longer = left <= 0 and l.left <= 0 and till > l.till
+      local is_longer = left <= 0 and l.left <= 0 and ends > last_ends
       if left >= l.left and not is_longer then
-        if till < l.till + NEXT_FROM * how.reset_us then return false end
-        l.period, l.then_left, l.then_till = max(l.period, how.period_us or how.reset_us), left, till
+        if ends < last_ends + NEXT_FROM * how.reset_us then return false end
+        l.period, l.then_left, l.then_till = period, left, ends
         return false
       end
-      if l.left <= 0 then left, till = min(left, l.left), max(till, l.till) end -- nothing is left, for the longer time
+      -- Nothing is left, for the longer time.
+      if l.left <= 0 then left, ends = min(left, l.left), max(ends, last_ends) end
     end
-    l.period, l.reset, l.till = max(l.period, how.period_us or how.reset_us), reset, till
-    l.left, l.length, l.is_told = left, l.till - now, 1
-    if l.then_till <= l.till then l.then_left, l.then_till = 0, 0 end
+    lasts(l, ends, now)
+    l.period, l.reset, l.left, l.is_told = period, reset, left, 1
+    if l.then_till <= ends then l.then_left, l.then_till = 0, 0 end
     l.next = min(l.next, l.till)
     return true
   end
@@ -228,7 +254,7 @@ do
   function told.charge(t, now, cost)
     for _, l in pairs(t) do
       if l.till > now then
-        local units, time = l.unit == 'cost' and cost or 1, l.till - now
+        local units, time = l.unit == 'cost' and cost or 1, max(l.till, l.ends) - now
         local step = l.left > 0 and time / l.left or 0
         if l.limit > 0 and time < LAST * l.period then step = max(step, l.period / l.limit) end
         l.next = min(l.till, ceil(now + step * units))
@@ -244,7 +270,7 @@ do
     for _, l in pairs(t) do
       if l.unit == 'cost' and l.till > now and left_us >= l.reset then
         l.left, l.then_left = l.left - units, l.then_left - max(0, units)
-        if l.left > 0 then l.next = min(l.next, ceil(now + (l.till - now) / (l.left + 1))) end
+        if l.left > 0 then l.next = min(l.next, ceil(now + (max(l.till, l.ends) - now) / (l.left + 1))) end
       end
     end
   end

@@ -8,12 +8,15 @@ do
   local eta_ms, retry_after_ms = rate.eta_ms, rate.retry_after_ms
 
   local MOST_JOBS = 1000
+  local STUCK_MS = 1000 -- the least wait until somebody frees a place
+  local OVERDUE_US = 1000000 -- a job that has been due for longer than this is one that no daemon lets out
 
   local opened -- the space of the last call that could open it: only another one may be unreachable
 
   -- stored: what is stored of the bucket behind a queue key: its name, length, state, due and allowance; or nil and an
-  -- error. Its context is only filled where something other than a rate may stop a bucket.
-  local function stored(redis_keys, now_us)
+  -- error, also where no record is stored, unless that may be. Its context is only filled where something other than a
+  -- rate may stop a bucket.
+  local function stored(redis_keys, now_us, may_be_unknown)
     if #redis_keys ~= 1 then return nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
     local queue = redis_keys[1]
     local space, name = keys.split_queue(queue)
@@ -32,6 +35,7 @@ do
     end
     local elsewhere = (not ctx.id or (ctx.rec.base or ctx.rec).cut) and partition.elsewhere(ctx, name)
     if elsewhere then return nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
+    if not ctx.id and not may_be_unknown then return nil, context.unknown(ctx.k) end
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, wrong_type(queue, 'list') end
     if not ctx.is_simple or ctx.held ~= '' then context.fill(ctx) end
@@ -40,9 +44,10 @@ do
     return ctx, name, len, from, due, allowance and tonumber(allowance) or nil
   end
 
-  -- read: the state of the bucket behind a queue key, or nil and an error.
-  function push.read(redis_keys, now_us)
-    local ctx, name, len, from, due, allowance = stored(redis_keys, now_us)
+  -- read: the state of the bucket behind a queue key, or nil and an error. For operators `may_be_unknown`: there the
+  -- defaults hold where no record is stored.
+  function push.read(redis_keys, now_us, may_be_unknown)
+    local ctx, name, len, from, due, allowance = stored(redis_keys, now_us, may_be_unknown)
     if not ctx then return nil, nil, name end
     context.fill(ctx)
     return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, from, due, allowance)
@@ -89,9 +94,30 @@ do
     return p.parent and not p.refused and max(eta, (budget.eta_ms(ctx, p.parent, n))) or eta
   end
 
+  -- is_stuck: whether nothing leaves a bucket before an operator, a daemon or a worker does something. Where a job has
+  -- been due for a while, or nobody has looked at jobs that are there, no daemon runs.
+  local function is_stuck(ctx, s, due)
+    local p, latest = s.p, due
+    if p.closed or p.paused or p.refused or s.state == ctx.k.full or state.is_held(ctx, s.state) then return true end
+    if not s.due and s.len > 0 then return true end
+    for _, b in ipairs(p.parent and budget.ancestors(ctx, p.parent) or {}) do
+      if not b.p or b.p.paused or b.p.refused or b.state == ctx.k.full then return true end
+      latest = max(latest, b.due, b.resumed_at)
+    end
+    return latest < ctx.now - OVERDUE_US
+  end
+
+  -- honest: a wait in ms, which is no shorter than it takes somebody to do something.
+  function push.honest(ctx, s, due, ms)
+    if ms < STUCK_MS and is_stuck(ctx, s, due) then return STUCK_MS end
+    return ms
+  end
+
   -- wait_for_room: how long until one place is expected to be free: when the next job leaves.
-  function push.wait_for_room(ctx, p, due)
-    return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
+  function push.wait_for_room(ctx, s, due)
+    local p = s.p
+    local ms = p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
+    return push.honest(ctx, s, due, ms)
   end
 
   -- verdict: the reply to a push of n jobs, of which `accepted` are in the queue now.
@@ -99,7 +125,7 @@ do
     local p, due, wait = s.p, push.reckoned(ctx, s), -1
     if accepted < n then
       wait = gate.slowest(gates)
-      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, push.wait_for_room(ctx, p, due)) end
+      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, push.wait_for_room(ctx, s, due)) end
     end
     return {
       accepted,
@@ -181,8 +207,10 @@ do
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
   -- args   job [job ...] (1 to 1,000); `for_no_ttl`: nothing is done, and nothing replied, where the bucket has a `ttl`
-  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }
-  -- errors BADBUCKET BADARG TOOMANY TOOLARGE WRONGTYPE OOM; nothing is changed
+  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }; retry_after_ms is at least 1,000 where
+  --        only an operator, a daemon or a worker can free a place
+  -- errors BADBUCKET (also: no policies are stored for the prefix) BADARG TOOMANY TOOLARGE WRONGTYPE OOM; nothing is
+  --        changed
   -- cost   O(jobs)
   function push.push(redis_keys, jobs, now_us, for_no_ttl)
     if #redis_keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
@@ -230,7 +258,7 @@ do
     local full = s.len >= s.p.capacity and not s.p.drop_oldest
     return {
       0, s.len, s.p.capacity,
-      full and push.wait_for_room(ctx, s.p, due) or -1,
+      full and push.wait_for_room(ctx, s, due) or -1,
       s.len == 0 and -1 or eta_of(ctx, s.p, due, 1),
     }
   end
@@ -247,7 +275,7 @@ do
   -- errors as peek
   -- cost   O(1)
   function push.look(redis_keys, args)
-    local ctx, s, err = push.read(redis_keys, args[1])
+    local ctx, s, err = push.read(redis_keys, args[1], true)
     if err then return err end
     local gates
     gates, err = gate.read(ctx, s)

@@ -47,6 +47,9 @@ do
     AT = function(o, text)
       o.at_ms = integer(text)
       if not o.at_ms then return 'AT needs whole milliseconds since 1970' end
+      if o.at_ms < base.TIME_FROM_MS then
+        return 'AT needs milliseconds since 1970, and ' .. text .. ' of them are long ago: are these seconds?'
+      end
       if o.delay_ms then return 'AT and DELAY exclude each other' end
     end,
     TTL = function(o, text)
@@ -157,13 +160,13 @@ do
     local p, own = s.p, at and depth or nil
     if depth >= p.capacity and (at or not p.drop_oldest) then
       local first = at and delayed.first_time(ctx, s.bucket) or huge -- a closed bucket is full though none waits
-      local wait = push.wait_for_room(ctx, p, first < huge and max(first, due) or due)
+      local wait = push.wait_for_room(ctx, s, first < huge and max(first, due) or due)
       return 'full', { depth = own, retry = max(wait, (gate.slowest(gates))) }
     end
     if o.ttl_ms then
       local eta, by = leaves(ctx, s, at and max(at, due) or due, at and 1 or min(s.len + 1, p.capacity))
       local left = eta - (at and ceil((at - ctx.now) / 1000) or 0) - o.ttl_ms
-      if left > 0 then return 'late', { depth = own, retry = left, by = by } end
+      if left > 0 then return 'late', { depth = own, retry = push.honest(ctx, s, due, left), by = by } end
     end
     local wait, name = gate.slowest(gates)
     if name then return 'gated', { depth = own, retry = wait, by = name } end

@@ -377,6 +377,7 @@ impl Model {
         let p = &state.policy;
         let places = if p.drop_oldest { jobs.len() } else { jobs.len().min(p.capacity.saturating_sub(state.keeps)) };
         let accepted = places.min(self.gate(now, bucket, p).0);
+        let waits_by_order = self.waits_by_order(now, bucket);
         let due = if accepted > 0 {
             self.queue_up(now, bucket, &state, jobs[..accepted].iter().map(|job| Job::plain(job)).collect())
         } else {
@@ -388,7 +389,10 @@ impl Model {
         if accepted < jobs.len() {
             retry = self.gate_wait(now, bucket, p);
             if depth >= p.capacity && !p.drop_oldest {
-                retry = retry.max(retry_ms(now, due));
+                let is_stuck = waits_by_order
+                    || p.capacity == 0
+                    || accepted == 0 && self.waits_for_somebody(now, bucket, &state, due);
+                retry = retry.max(honest(retry_ms(now, due), is_stuck));
             }
         }
         let eta = if accepted == 0 { -1 } else { p.pace().eta_ms(due, now, depth) };
@@ -400,15 +404,24 @@ impl Model {
         let (p, depth, due) = (&state.policy, state.keeps, self.reckoned(now, bucket, state.due));
         let full = depth >= p.capacity && !p.drop_oldest;
         let eta = if depth == 0 { -1 } else { p.pace().eta_ms(due, now, 1) };
-        [0, depth as i64, p.capacity as i64, if full { retry_ms(now, due) } else { -1 }, eta]
+        let is_stuck = self.waits_for_somebody(now, bucket, &state, due);
+        [0, depth as i64, p.capacity as i64, if full { honest(retry_ms(now, due), is_stuck) } else { -1 }, eta]
     }
 
     /// The due that a reply reckons with: of a held or paused bucket, or one that waits for a slot, as if that ended now.
     pub(super) fn reckoned(&self, now: u64, bucket: &str, due: Option<u64>) -> u64 {
-        let waits_by_order = self.held.contains_key(bucket)
-            || self.full.contains_key(bucket)
-            || self.policy(now, bucket).paused_by.is_some();
-        due.map_or(now, |due| if waits_by_order { due.max(now) } else { due })
+        due.map_or(now, |due| if self.waits_by_order(now, bucket) { due.max(now) } else { due })
+    }
+
+    /// Whether a bucket is held or paused, or waits for a slot.
+    pub(super) fn waits_by_order(&self, now: u64, bucket: &str) -> bool {
+        self.held.contains_key(bucket) || self.full.contains_key(bucket) || self.policy(now, bucket).paused_by.is_some()
+    }
+
+    /// "At least 1,000 where only an operator, a daemon or a worker can free it."
+    pub(super) fn waits_for_somebody(&self, now: u64, bucket: &str, state: &State, due: u64) -> bool {
+        let is_unseen = state.due.is_none() && state.keeps > 0;
+        self.waits_by_order(now, bucket) || state.policy.capacity == 0 || is_unseen || due + 1_000 * MS < now
     }
 
     pub(super) fn configure(&mut self, now: u64, record: Record) -> i64 {
@@ -438,6 +451,11 @@ impl Model {
             self.spread.clear();
         }
     }
+}
+
+/// A wait in milliseconds: at least a second where somebody has to do something.
+pub(super) fn honest(ms: i64, is_stuck: bool) -> i64 {
+    if is_stuck { ms.max(1_000) } else { ms }
 }
 
 /// Until a moment, in milliseconds: at least one.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::jobs::{Job, Line, Options};
 use super::policy::Policy;
-use super::reference::{Model, State, retry_ms};
+use super::reference::{Model, State, honest, retry_ms};
 use crate::rig::MS;
 
 /// What a submit asks for.
@@ -136,7 +136,8 @@ impl Model {
         if depth >= p.capacity && (at.is_some() || !p.drop_oldest) {
             let first = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value()).map_or(0, |(at, _)| at.0);
             let until = if at.is_some() { first.max(due) } else { due };
-            return Some(("full", retry_ms(now, until).max(gate_wait), bucket.into()));
+            let is_stuck = self.waits_for_somebody(now, bucket, state, until);
+            return Some(("full", honest(retry_ms(now, until), is_stuck).max(gate_wait), bucket.into()));
         }
         // "As things stand it could not leave before its deadline; before that long the same submit is late again."
         let eta = at.map_or_else(
@@ -145,7 +146,8 @@ impl Model {
         );
         let late = ttl.map_or(0, |ttl| eta - ttl as i64);
         if late > 0 {
-            return Some(("late", late, bucket.into()));
+            let is_stuck = self.waits_for_somebody(now, bucket, state, self.reckoned(now, bucket, Some(due)));
+            return Some(("late", honest(late, is_stuck), bucket.into()));
         }
         (gate_wait > 0).then(|| ("gated", gate_wait, "fixed-window".into()))
     }
