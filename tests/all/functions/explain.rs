@@ -382,6 +382,11 @@ fn to_explain_changes_nothing() {
             .iter()
             .map(|key| {
                 let key = case.key(key);
+                if case.cmd::<String>(&["TYPE", &key]) == "hash" {
+                    // Its dump has them in another order while it grows.
+                    let all: std::collections::BTreeMap<String, Vec<u8>> = case.cmd(&["HGETALL", &key]);
+                    return Some(format!("{all:?}").into_bytes());
+                }
                 case.cmd(&["DUMP", &key])
             })
             .collect();

@@ -110,6 +110,7 @@ fn a_turn_that_raises_an_error_sends_no_job_twice() {
             let _ = case.try_cmd::<String>(&["RENAME", &kept, &key]);
             for _ in 0..100 {
                 now += 5 * S;
+                case.fcall::<redis::Value>("drip__heal", &["policy"], &[now.to_string()]);
                 case.settle_at(now);
                 seen(&mut case, &mut gone);
             }

@@ -16,7 +16,7 @@
 --   context/memory.
 
 -- The version of this library, and the oldest library version whose daemons understand its replies.
-local VERSION = 35
+local VERSION = 36
 local OLDEST_DAEMON = 7
 
 local MIB = 1048576
