@@ -22,6 +22,10 @@ use crate::store::{Partitions, StoreError};
 /// How many letters are shown unless `limit` says otherwise.
 const SHOWN: u64 = 100;
 
+/// The calls after which an answer ends: some 100,000 letters that a filter does not find, or fewer where its globs take
+/// long to compare. Then nobody keeps Redis busy for long with one request.
+const CALLS: u32 = 256;
+
 /// The bytes of letters at which an answer ends, about.
 const PAGE_BYTES: usize = 8 * 1_048_576;
 
@@ -86,7 +90,8 @@ pub(super) struct DeadBody {
 pub(super) struct DeadLetters {
     /// The letters, the oldest first.
     letters: Vec<DeadLetter>,
-    /// The `after` of the next page; null: this is the last one.
+    /// The `after` of the next page; null: this is the last one. A page may be short, or empty, and not the last one:
+    /// a request looks through some 100,000 letters at most.
     next: Option<String>,
 }
 
@@ -138,7 +143,7 @@ pub(super) async fn list(
     let DeadListQuery { bucket, reason, id, before, limit, after } = query(read)?;
     let filter = filter(bucket.as_ref(), reason.as_ref(), id.as_ref(), before.as_ref())?;
     let limit = at_most("limit", limit.unwrap_or(SHOWN), PAGE_MOST)?;
-    let request = DeadListRequest { filter, after: entry("after", after.as_deref())?, limit };
+    let request = DeadListRequest { filter, after: entry("after", after.as_deref())?, limit, calls: Some(CALLS) };
     let call = async |mut store: Partitions| {
         let (mut letters, mut bytes) = (Vec::new(), 0);
         let show = |letter: &Letter| {

@@ -18,6 +18,7 @@ use super::lines::{Line, Lines};
 use super::refused::Refused;
 use crate::cli::say_err;
 use crate::model::bucket::BucketName;
+use crate::model::escape::byte_order_mark;
 use crate::store::acl::Role;
 use crate::store::jobs::push::MOVING_RETRY;
 use crate::store::submit::{Options, SUBMITS_MOST};
@@ -200,6 +201,9 @@ impl Feeder {
         };
         match fields.of(&job) {
             Ok((bucket, options)) => {
+                if let Some(mark) = byte_order_mark(&job).filter(|_| number == 1) {
+                    self.bar.suspend(|| say_err(&format!("line 1, its job with it, begins with {mark}")));
+                }
                 self.lines += 1;
                 self.bytes += job.len();
                 let options = options.is_any().then(|| Box::new(options));

@@ -24,6 +24,7 @@ use super::args::whole;
 use super::{Exit, Failure, connect, say, say_err};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::duration::in_ms;
 use crate::store::Partitions;
 use crate::store::jobs::push::Pushed;
 use crate::system::signals::Signals;
@@ -123,16 +124,16 @@ async fn push_one(
             pushed => pushed?,
         };
         let Some(retry_after) = pushed.retry_after else {
-            let eta = pushed.eta.unwrap_or_default().as_millis();
-            say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));
+            let eta = in_ms(pushed.eta.unwrap_or_default().as_millis());
+            say(&format!("accepted: {} of {} waiting, due in {eta}", pushed.depth, pushed.capacity));
             return Ok(Exit::Done);
         };
         if !wait {
-            let (depth, capacity, ms) = (pushed.depth, pushed.capacity, retry_after.as_millis());
+            let (depth, capacity, wait) = (pushed.depth, pushed.capacity, in_ms(retry_after.as_millis()));
             let gates = store.of(bucket).bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
             let closed = gates.iter().find(|gate| gate.remaining == 0);
             let why = closed.map_or_else(|| "is full".to_owned(), |gate| format!("is limited by its {}", gate.limiter));
-            let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
+            let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {wait}, or use --wait");
             return Err(Failure::new(Exit::Rejected, message));
         }
         wait_for_room(&mut store, retry_after, &mut absence, signals).await?;

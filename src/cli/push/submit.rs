@@ -5,6 +5,7 @@ use super::{connect_or_stop, wait_for_room};
 use crate::cli::{Exit, Failure, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::duration::in_ms;
 use crate::store::jobs::push::MOVING_RETRY;
 use crate::store::submit::{Options, Submitted};
 use crate::system::signals::Signals;
@@ -44,20 +45,20 @@ pub(super) async fn one(
 fn accepted(submitted: &Submitted) -> String {
     let Submitted { depth, capacity, verdict, id, .. } = submitted;
     let when =
-        submitted.eta.map_or_else(|| ", it has left".to_owned(), |eta| format!(", due in {} ms", eta.as_millis()));
+        submitted.eta.map_or_else(|| ", it has left".to_owned(), |eta| format!(", due in {}", in_ms(eta.as_millis())));
     format!("{verdict}: {depth} of {capacity} waiting{when}, id {id}")
 }
 
 fn refused(bucket: &BucketName, submitted: &Submitted) -> String {
     let Submitted { depth, capacity, by, .. } = submitted;
-    let ms = submitted.retry_after.unwrap_or_default().as_millis();
+    let wait = in_ms(submitted.retry_after.unwrap_or_default().as_millis());
     match submitted.verdict.as_str() {
         "late" => format!(
-            "{bucket} could not let it out in time, {by} is too far behind: try again in {ms} ms, or give it a longer --ttl"
+            "{bucket} could not let it out in time, {by} is too far behind: try again in {wait}, or give it a longer --ttl"
         ),
         "gated" => {
-            format!("{bucket} is limited by its {by}, {depth} of {capacity}: try again in {ms} ms, or use --wait")
+            format!("{bucket} is limited by its {by}, {depth} of {capacity}: try again in {wait}, or use --wait")
         }
-        _ => format!("{bucket} is full, {depth} of {capacity}: try again in {ms} ms, or use --wait"),
+        _ => format!("{bucket} is full, {depth} of {capacity}: try again in {wait}, or use --wait"),
     }
 }

@@ -31,6 +31,7 @@ mod limit;
 mod link;
 mod log;
 mod metrics;
+mod names;
 mod operate;
 mod partitions;
 mod polling;
