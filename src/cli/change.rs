@@ -12,7 +12,7 @@ use crate::model::escape::line;
 use crate::model::subject::Subject;
 use crate::operate::bounds;
 use crate::operate::node_request::NodeRequest;
-use crate::operate::target::Target;
+use crate::operate::target::{Target, one_name};
 
 /// The arguments that say what a command acts on, and why.
 #[derive(Debug, Args)]
@@ -49,19 +49,15 @@ pub(super) struct TimeArgs {
 #[derive(Debug, Args)]
 pub(super) struct NodeArgs {
     /// The name of a bucket
-    #[arg(index = 1, value_parser = bucket_name)]
+    #[arg(index = 1, value_parser = one_name)]
     name: BucketName,
-    #[arg(long = "in", value_name = "BUDGET", value_parser = bucket_name)]
+    #[arg(long = "in", value_name = "BUDGET", value_parser = one_name)]
     within: Option<BucketName>,
     /// The name means a budget, not a bucket
     #[arg(long, conflicts_with = "within")]
     budget: bool,
     #[arg(long, value_name = "TEXT", value_parser = bounds::reason)]
     reason: Option<String>,
-}
-
-fn bucket_name(text: &str) -> Result<BucketName, String> {
-    BucketName::parse(text.as_bytes()).map_err(|why| why.to_string())
 }
 
 impl NodeArgs {
@@ -86,13 +82,17 @@ impl TargetArgs {
     }
 
     /// The target of the command. The user is asked first where a glob may match every bucket or every budget;
-    /// `question` follows the glob.
+    /// `question` says what is done with what it matches.
     pub(super) fn confirmed(&self, is_budget: bool, question: &str) -> Result<Target, Failure> {
         let kind = self.subject(is_budget).kind();
         let no_name = |why| Failure::new(Exit::Usage, format!("{:?} can be no {kind}: {why}", self.pattern));
         let target = Target::parse(is_budget, &self.pattern).map_err(no_name)?;
         if target.is_everything() {
-            confirm(&format!("{:?} {question}", self.pattern), self.yes)?;
+            let means = match target.not_itself() {
+                Some(way_out) => format!("{way_out}. As a glob it may mean any {kind}"),
+                None => format!("{:?} means every {kind}", self.pattern),
+            };
+            confirm(&format!("{means}: {question}"), self.yes)?;
         }
         Ok(target)
     }

@@ -10,13 +10,14 @@ use crate::model::bucket::BucketName;
 use crate::model::escape::line;
 use crate::model::subject::Subject;
 use crate::operate::explain::{explain_bucket, explain_budget};
+use crate::operate::target::one_name;
 use crate::operate::what_if::{PUSH_MOST, WhatIfRequest};
 
 /// Say why a bucket waits.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
     /// Which bucket, or which budget
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = one_name)]
     bucket: BucketName,
     #[command(flatten)]
     kind: KindArgs,
@@ -29,6 +30,7 @@ pub(super) struct Explain {
 #[derive(Debug, Args)]
 pub(super) struct WhatIf {
     /// Which bucket
+    #[arg(value_parser = one_name)]
     bucket: BucketName,
     /// What would be set, as with `dripd set`
     #[arg(value_name = "KEY=VALUE")]

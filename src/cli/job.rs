@@ -6,8 +6,10 @@ use super::change::{by, confirm};
 use super::{Exit, Failure, connect, say, say_json};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::duration;
 use crate::model::escape::escaped;
 use crate::operate::purge::PurgeRequest;
+use crate::operate::target::one_name;
 use crate::store::purge::What as Purge;
 use crate::store::submit::Cancelled;
 
@@ -30,6 +32,7 @@ enum JobCommand {
 #[derive(Debug, Args)]
 struct Find {
     /// The bucket that it was pushed to
+    #[arg(value_parser = one_name)]
     bucket: BucketName,
     /// Its id
     id: String,
@@ -43,6 +46,7 @@ struct Find {
 #[command(group(ArgGroup::new("which").required(true).args(["id", "delayed"])))]
 struct Cancel {
     /// The bucket that it was pushed to
+    #[arg(value_parser = one_name)]
     bucket: BucketName,
     /// Its id
     id: Option<String>,
@@ -90,7 +94,8 @@ impl Find {
             });
             say_json(&json);
         } else {
-            let when = eta_ms.map_or_else(String::new, |ms| format!(", attempt {}, due in {ms} ms", found.attempt));
+            let when = eta_ms
+                .map_or_else(String::new, |ms| format!(", attempt {}, due in {}", found.attempt, duration::in_ms(ms)));
             say(&format!("{}: {}{when}", escaped(self.id.as_bytes()), found.state));
         }
         Ok(if found.state == "unknown" { Exit::Failed } else { Exit::Done })

@@ -4,9 +4,10 @@ use std::io::IsTerminal as _;
 
 use clap::Args;
 
-use super::{Exit, print, say};
+use super::{Exit, print, say, say_err};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::glob::is_glob;
 use crate::model::partitioning;
 use crate::store::Layout;
 
@@ -33,6 +34,10 @@ impl Show {
             }
             return Exit::Done;
         };
+        // Programs ask with the names that they push to: nothing is a glob here.
+        if is_glob(bucket.as_str()) {
+            say_err(&format!("{bucket:?} is taken as the name of one bucket"));
+        }
         let number = layout.number_of(bucket);
         if self.key {
             let key = layout.partition(number).queue(bucket);

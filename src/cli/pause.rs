@@ -51,8 +51,7 @@ pub(super) async fn stop(
     is_budget: bool,
     time: TimeArgs,
 ) -> Result<Exit, Failure> {
-    let (kind, command) = (args.subject(is_budget).kind(), direction.stop_command());
-    let target = args.confirmed(is_budget, &format!("means every {kind}: {command} all of them?"))?;
+    let target = args.confirmed(is_budget, &format!("{} all of them?", direction.stop_command()))?;
     let request = PauseRequest { direction, target, lasts: time.lasts, reason: args.reason };
     let report = request.run_counted(&mut connect(config).await?, &by()).await?;
     say(&report.to_string());
@@ -66,8 +65,8 @@ pub(super) async fn resume(
     args: TargetArgs,
     is_budget: bool,
 ) -> Result<Exit, Failure> {
-    let (kind, command, state) = (args.subject(is_budget).kind(), direction.resume_command(), direction.state());
-    let target = args.confirmed(is_budget, &format!("is every {kind}: {command} what was {state} under it?"))?;
+    let (command, state) = (direction.resume_command(), direction.state());
+    let target = args.confirmed(is_budget, &format!("{command} what was {state} under it?"))?;
     let request = ResumeRequest { direction, target, reason: args.reason };
     let changed = request.run(&mut connect(config).await?, &by()).await?;
     say(&request.describe(&changed).map_err(|why| Failure::new(Exit::Failed, why))?);

@@ -9,11 +9,13 @@ use crate::model::bucket::BucketName;
 use crate::model::counted::counted;
 use crate::model::escape::escaped;
 use crate::operate::purge::{PurgeOptions, PurgeRequest};
+use crate::operate::target::one_name;
 
 /// Throw away what waits in a bucket.
 #[derive(Debug, Args)]
 pub(super) struct Purge {
     /// Which one
+    #[arg(value_parser = one_name)]
     bucket: BucketName,
     #[command(flatten)]
     options: PurgeOptions,

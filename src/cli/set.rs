@@ -44,9 +44,9 @@ impl Set {
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let subject = self.target.subject(self.kind.budget);
-        let (kind, keys) = (subject.kind(), self.keys.join(" "));
+        let keys = self.keys.join(" ");
         let values = settings::parse(&self.keys, &subject).map_err(|why| usage(&why))?;
-        let question = format!("means every {kind}: set {keys} for all of them?");
+        let question = format!("set {keys} for all of them?");
         let target = self.target.confirmed(self.kind.budget, &question)?;
         let request = SetRequest { target, values, lasts: self.lasts.lasts, reason: self.target.reason };
         let changed = request.run(&mut connect(config).await?, &by()).await?;
@@ -64,9 +64,7 @@ impl Unset {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let is_budget = self.kind.budget;
         let keys = settings::parse_keys(&self.keys, is_budget).map_err(|why| usage(&why))?;
-        let kind = self.target.subject(is_budget).kind();
-        let question = format!("means every {kind}: take back what was set under it?");
-        let target = self.target.confirmed(is_budget, &question)?;
+        let target = self.target.confirmed(is_budget, "take back what was set under it?")?;
         let request = UnsetRequest { target, keys, reason: self.target.reason };
         let changed = request.run(&mut connect(config).await?, &by()).await?;
         request.describe(&changed).iter().for_each(|line| say(line));

@@ -13,7 +13,9 @@ use crate::model::bucket::BucketName;
 use crate::model::counted::counted;
 use crate::model::duration;
 use crate::model::escape::{escaped_json, line as one_line, lines, shell};
+use crate::model::naming;
 use crate::operate::moment;
+use crate::operate::target::one_name;
 use crate::store::heartbeat::{DaemonStatus, WakeUp};
 use crate::store::routes::{RouteStatus, say_pace};
 use crate::store::status::{AwayPartition, Status, StatusTop, WritesRefused};
@@ -24,6 +26,7 @@ use crate::store::view::BucketStatus;
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// Only this bucket
+    #[arg(value_parser = one_name)]
     bucket: Option<BucketName>,
     /// As JSON
     #[arg(long)]
@@ -176,9 +179,18 @@ fn table(heads: [&str; 3], rows: &[Row], figures: impl Fn(&Row) -> [String; 3]) 
     let rows = rows.iter().map(|row| {
         let count = u32::try_from(row.count).unwrap_or(u32::MAX);
         let rate = duration::show_per_period(count, Duration::from_micros(row.period_us));
-        line(&figures(row), &rate, row.place.as_str(), &row.bucket)
+        line(&figures(row), &rate, &waits(row), &row.bucket)
     });
     head + &rows.collect::<String>()
+}
+
+/// What a bucket waits for: its state, or how long where more than its rate puts its next job off.
+fn waits(row: &Row) -> String {
+    if row.is_put_off() {
+        format!("in {}", duration::about(Duration::from_micros(row.due_in_us)))
+    } else {
+        row.place.as_str().to_owned()
+    }
 }
 
 /// The state of a route in words: `12 ready (the oldest for 90 ms, limit 16), 5 with 2 workers, they take 98/s`.
@@ -236,7 +248,8 @@ fn describe_bucket(status: &BucketStatus) -> String {
         }
         (true, _) => format!("held for the workers of route {}", status.route),
         (_, None) => "nothing is scheduled".to_owned(),
-        (_, Some(us)) => format!("in {}", ms(us)),
+        (_, Some(us)) if us < 10_000_000 => format!("in {}", ms(us)),
+        (_, Some(us)) => format!("in {}", duration::say(Duration::from_micros(us))),
     };
     line("due", due);
     line("retries", status.retries.to_string());
@@ -251,7 +264,8 @@ fn describe_bucket(status: &BucketStatus) -> String {
     line("overflow", status.overflow.clone());
     line("route", status.route.clone());
     for gate in &status.gates {
-        let wait = if gate.wait_ms > 0 { format!(", the next in {} ms", gate.wait_ms) } else { String::new() };
+        let wait =
+            if gate.wait_ms > 0 { format!(", the next in {}", duration::in_ms(gate.wait_ms)) } else { String::new() };
         line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
     }
     out
@@ -260,6 +274,7 @@ fn describe_bucket(status: &BucketStatus) -> String {
 /// The words about a pause or a closure: the other name or glob that causes it, its end, and the command that ends it.
 fn stopped(bucket: &str, by: &str, until_us: Option<u64>, back: &str) -> String {
     let under = if by == bucket { String::new() } else { format!(" by {by:?}") };
+    let written = if by == bucket { naming::written(by) } else { by.to_owned() };
     let end = until_us.map_or_else(String::new, |us| format!(" until {}", moment::of_micros(&us.to_string())));
-    format!("{under}{end}; `dripd {back} {}` ends that", shell(by))
+    format!("{under}{end}; `dripd {back} {}` ends that", shell(&written))
 }

@@ -18,6 +18,7 @@ use crate::config::{BadConfig, Config, exposed};
 use crate::model::bucket::BucketName;
 use crate::model::partitioning;
 use crate::model::route::Route;
+use crate::operate::target::one_name;
 use crate::store::acl::Role;
 use crate::store::{Address, Layout};
 use crate::system::signals::{Signal, Signals};
@@ -60,11 +61,11 @@ pub(super) struct Work {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "print"])]
     secret_file: Option<PathBuf>,
     /// A job that is throttled slows down this budget above its bucket, and so all that is below it [default: the bucket]
-    #[arg(long, value_name = "NAME", conflicts_with = "print", value_parser = budget)]
+    #[arg(long, value_name = "NAME", conflicts_with = "print", value_parser = one_name)]
     throttle_budget: Option<BucketName>,
     /// What the answers to --http say about the limits of the other side is about this budget above a job's bucket [default: the
     /// bucket]
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["exec", "print"], value_parser = budget)]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["exec", "print"], value_parser = one_name)]
     told_in: Option<BucketName>,
     /// Write each job to standard output, a line each
     #[arg(long)]
@@ -93,10 +94,6 @@ fn partitions(text: &str) -> Result<RangeInclusive<u8>, &'static str> {
     let number = |text: &str| text.parse().ok().filter(|number| *number < partitioning::MAX_PARTITIONS);
     let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
     range.map(|(first, last)| first..=last).ok_or("write two numbers of partitions, as in 0-7, or one")
-}
-
-fn budget(text: &str) -> Result<BucketName, String> {
-    BucketName::parse(text.as_bytes()).map_err(|why| why.to_string())
 }
 
 impl Work {

@@ -102,8 +102,11 @@ impl Section {
         let value = self.table.remove(key)?;
         let read = read(&value);
         if read.is_none() {
-            let shown = crate::config::hide_password(&value.to_string());
-            problems.add(format!("{}: {shown} is not allowed; {hint}", self.full(key)));
+            let (name, shown) = (self.full(key), value.to_string());
+            // Only an address has a password, and not every `@` is one: a quota has it before its time zone.
+            let is_address = shown.contains("://") || name.starts_with("redis");
+            let shown = if is_address { crate::config::hide_password(&shown) } else { shown };
+            problems.add(format!("{name}: {shown} is not allowed; {hint}"));
         }
         read
     }

@@ -9,6 +9,7 @@ use super::provenance::Hand;
 use super::{plain, shell};
 use crate::model::counted::counted;
 use crate::model::duration::say;
+use crate::model::naming;
 use crate::store::explain::{Level, Paid, Share, Slots};
 use crate::store::status::WritesRefused;
 
@@ -41,7 +42,8 @@ pub(super) fn paused(level: &Level, local_time: &LocalTime) -> Option<Reason> {
     let hand = Hand::of_key(level, "pause");
     let until = hand.as_ref().and_then(|hand| hand.until(local_time));
     let flag = if level.kind == "budget" { "--budget " } else { "" };
-    let until = until.unwrap_or_else(|| format!("`dripd resume {flag}{}`", shell(pattern)));
+    let written = if *pattern == level.name { naming::written(pattern) } else { pattern.clone() };
+    let until = until.unwrap_or_else(|| format!("`dripd resume {flag}{}`", shell(&written)));
     let hand = hand.map_or_else(String::new, |hand| format!(" {}", hand.say(local_time)));
     let words = format!("nothing leaves until {until}: {} is paused{hand}", called(level));
     Some(Reason::about(level, Binding::Paused, words))

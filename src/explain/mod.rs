@@ -334,7 +334,9 @@ impl Link {
         }
         for quota in &self.quotas {
             let ends = say(Duration::from_micros(quota.ends_us));
-            more.push(format!("{} of its quota of {} used, its window ends in {ends}", quota.used, quota.shown()));
+            let (used, shown) = (quota.used, quota.shown());
+            let begins = if quota.is_of_weeks() { " (weeks begin on Thursday)" } else { "" };
+            more.push(format!("{used} of its quota of {shown} used, its window ends in {ends}{begins}"));
         }
         if let Some(share) = &self.share {
             let weight = self.policy.iter().find(|value| value.key == "weight").map_or("1", |value| &value.value);

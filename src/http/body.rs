@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use super::connection::{ConnectionState, InFlight};
 use super::memory::{Room, SMALL};
 use super::problem::Problem;
+use crate::model::escape::byte_order_mark;
 
 /// How long a body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -94,8 +95,10 @@ pub(super) async fn read(Unread { mut body, room }: Unread, most: usize) -> Resu
 pub(super) async fn read_json<T: DeserializeOwned>(body: Unread) -> Result<T, Problem> {
     let bytes = read(body, JSON_MOST).await?;
     let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
-    serde_json::from_slice(text)
-        .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
+    serde_json::from_slice(text).map_err(|why| {
+        let why = byte_order_mark(text).map_or_else(|| why.to_string(), |mark| format!("it begins with {mark}"));
+        Problem::bad_request(format!("the body is not what is asked for: {why}"))
+    })
 }
 
 /// Read a JSON body that must be an object. Deserializing into the type directly would also accept a list of the

@@ -30,6 +30,10 @@ const PAGE_BYTES: usize = 1_048_576;
 /// How many times as long as its letters an answer may be, with what it is made of: JSON writes some bytes as six.
 const IN_JSON: usize = 8;
 
+/// The calls after which an answer ends: some 100,000 letters that a filter does not find, or fewer where its globs take
+/// long to compare. Then nobody keeps Redis busy for long with one request.
+const CALLS: u32 = 256;
+
 /// The query of a list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -91,7 +95,8 @@ pub(super) struct DeadBody {
 pub(super) struct DeadLetters {
     /// The letters, the oldest first.
     letters: Vec<DeadLetter>,
-    /// The `after` of the next page; null: this is the last one.
+    /// The `after` of the next page; null: this is the last one. A page may be short, or empty, and not the last one:
+    /// a request looks through some 100,000 letters at most.
     next: Option<String>,
 }
 
@@ -144,7 +149,7 @@ pub(super) async fn list(
     let DeadListQuery { bucket, reason, id, before, limit, after } = query(read)?;
     let filter = filter(bucket.as_ref(), reason.as_ref(), id.as_ref(), before.as_ref())?;
     let limit = at_most("limit", limit.unwrap_or(SHOWN), PAGE_MOST)?;
-    let request = DeadListRequest { filter, after: entry("after", after.as_deref())?, limit };
+    let request = DeadListRequest { filter, after: entry("after", after.as_deref())?, limit, calls: Some(CALLS) };
     let longest = usize::try_from(state.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
     room.at_least(longest.saturating_add(PAGE_BYTES).saturating_mul(IN_JSON)).await?;
     let call = async |mut store: Partitions| {

@@ -25,7 +25,8 @@ use super::resource_path::name;
 use super::state::AppState;
 use crate::config::Config;
 use crate::model::bucket::BucketName;
-use crate::model::glob::{self, Glob};
+use crate::model::glob::Glob;
+use crate::model::naming::name_in;
 use crate::store::StoreError;
 use crate::store::figures::{Figures, RouteFigures};
 use crate::store::routes::RouteStatus;
@@ -275,7 +276,7 @@ pub(super) async fn buckets(
 ) -> Result<impl IntoResponse, Problem> {
     let which = query(read)?;
     let most = at_most("top", which.top.unwrap_or(SHOWN), KEPT)?;
-    let named = which.only.as_deref().filter(|only| !glob::is_glob(only)).map(name).transpose()?;
+    let named = which.only.as_deref().and_then(name_in).map(|only| name(&only)).transpose()?;
     caller.may_read(named.as_ref().map(BucketName::as_str))?;
     room.at_least(most * ROW).await?;
     let rows = if let Some(bucket) = &named {

@@ -12,6 +12,7 @@ use super::document::shapes;
 use super::problem::Problem;
 use super::resource_path::ResourcePath;
 use super::submit::{self, ms};
+use crate::model::escape::byte_order_mark;
 use crate::store::jobs::push::Pushed;
 use crate::store::submit::Posted;
 
@@ -114,6 +115,9 @@ pub(super) async fn push(
 /// Split a body into lines, each of them a job; empty lines are skipped.
 fn lines(body: &[u8], job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
     let too_large = |detail: String| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
+    if let Some(mark) = byte_order_mark(body) {
+        return Err(Problem::bad_request(format!("the body begins with {mark}; nothing was changed")));
+    }
     let mut jobs = Vec::new();
     for (number, line) in (1..).zip(body.split(|byte| *byte == b'\n')) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);

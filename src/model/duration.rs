@@ -71,6 +71,14 @@ pub fn say(duration: Duration) -> String {
     }
 }
 
+/// Write milliseconds for people: as they are where they are few, as [`say`] does where nobody could read them.
+pub fn in_ms(ms: impl TryInto<u64>) -> String {
+    match ms.try_into().unwrap_or(u64::MAX) {
+        ms @ 0..10_000 => format!("{ms} ms"),
+        ms => say(Duration::from_millis(ms)),
+    }
+}
+
 /// Write a duration for people, in its two largest units: `850ms`, `12.5s`, `1h40m`.
 pub fn rough(duration: Duration) -> String {
     let (ms, s) = (duration.as_millis(), duration.as_secs());
@@ -114,6 +122,13 @@ mod tests {
             shown,
             ["0.0 ms", "0.4 ms", "9.9 ms", "250 ms", "3.2 s", "99.9 s", "5 m 20 s", "10 m", "3 h 12 m", "2 d 4 h"]
         );
+    }
+
+    #[test]
+    fn milliseconds_are_written_so_that_people_can_read_them() {
+        let shown = [0, 9_999, 10_000, 119_500, 17_280_000_000].map(|ms: u64| in_ms(ms));
+        assert_eq!(shown, ["0 ms", "9999 ms", "10.0 s", "2 m", "200 d"]);
+        assert_eq!(in_ms(u128::MAX), in_ms(u64::MAX));
     }
 
     #[test]

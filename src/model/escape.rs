@@ -94,6 +94,12 @@ pub fn shell(text: &str) -> String {
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
+/// The words about a byte order mark at the beginning of some bytes. Editors and exports write one where nobody sees it;
+/// it is no white space, and JSON allows none.
+pub fn byte_order_mark(bytes: &[u8]) -> Option<&'static str> {
+    bytes.starts_with(b"\xef\xbb\xbf").then_some("a byte order mark (BOM, ef bb bf): write UTF-8 without one")
+}
+
 /// The beginning of some bytes, escaped: at most `most` bytes, followed by the total size if there are more.
 pub fn excerpt(bytes: &[u8], most: usize) -> String {
     if bytes.is_empty() {

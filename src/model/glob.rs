@@ -43,7 +43,7 @@ pub fn is_glob(text: &str) -> bool {
 /// Whether a glob contains a literal byte. A glob without one, such as `*`, `??` or `[a-z]*`, may match every bucket,
 /// or a large part of them.
 pub fn has_plain_byte(glob: &str) -> bool {
-    Glob::parse(glob).0.iter().any(|token| matches!(token, Token::Byte(_)))
+    Glob::parse(glob).tokens.iter().any(|token| matches!(token, Token::Byte(_)))
 }
 
 /// The entries of a list that are never used, because the first match wins: each as its index and the index of the
@@ -84,7 +84,7 @@ impl<'a> Table<'a> {
     pub fn covering(&self, glob: &str) -> Option<usize> {
         let parsed = Glob::parse(glob);
         let beginning = parsed.plain_beginning();
-        let is_name = beginning.len() == parsed.0.len();
+        let is_name = beginning.len() == parsed.tokens.len();
         let same = self.texts.get(glob).copied();
         let name = if is_name { std::str::from_utf8(&beginning).ok().and_then(|name| self.name(name)) } else { None };
         let prefix = (0..=beginning.len()).filter_map(|n| self.prefixes.get(&beginning[..n]).copied()).min();
@@ -107,8 +107,8 @@ enum Token {
     Any,
     /// Any number of bytes, also none.
     Many,
-    /// One byte in one of the ranges, or, negated, in none of them.
-    Class { negated: bool, ranges: Vec<(u8, u8)> },
+    /// One byte of a set, a bit each.
+    Class([u64; 4]),
 }
 
 impl Token {
@@ -117,9 +117,7 @@ impl Token {
             Self::Byte(own) => *own == byte,
             Self::Any => true,
             Self::Many => false,
-            Self::Class { negated, ranges } => {
-                ranges.iter().any(|(from, to)| (*from..=*to).contains(&byte)) != *negated
-            }
+            Self::Class(set) => set[usize::from(byte / 64)] >> (byte % 64) & 1 == 1,
         }
     }
 
@@ -139,7 +137,11 @@ impl Token {
 
 /// A parsed glob, ready to be compared with names.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Glob(Vec<Token>);
+pub struct Glob {
+    tokens: Vec<Token>,
+    /// How many bytes a name must have at least: one for each token but `*`.
+    needs: usize,
+}
 
 impl Glob {
     /// Parse a glob. Every text is valid: a class that is not closed ends with the glob, and a `\` at the very end
@@ -159,19 +161,30 @@ impl Glob {
             };
             tokens.push(token);
         }
-        Self(tokens)
+        let needs = tokens.iter().filter(|token| **token != Token::Many).count();
+        Self { tokens, needs }
+    }
+
+    /// The only name that the glob matches, where no byte of it is special: `\` makes bytes plain.
+    pub(super) fn only_name(&self) -> Option<String> {
+        let name = self.plain_beginning();
+        if name.len() == self.tokens.len() { String::from_utf8(name).ok() } else { None }
     }
 
     /// The literal bytes with which every match begins.
     fn plain_beginning(&self) -> Vec<u8> {
         let byte = |token: &Token| if let Token::Byte(byte) = token { Some(*byte) } else { None };
-        self.0.iter().map_while(byte).collect()
+        self.tokens.iter().map_while(byte).collect()
     }
 
-    /// Whether `name` matches. The search goes back only to the last `*`, so that it takes at most as many steps as the
-    /// product of both lengths.
+    /// Whether `name` matches. The search goes back only to the last `*`, and a glob that needs more bytes than the name
+    /// has is not compared: so the steps are at most a quarter of the square of the length of the name, whatever the
+    /// glob is.
     pub fn matches(&self, name: &[u8]) -> bool {
-        let tokens = &self.0;
+        let tokens = &self.tokens;
+        if self.needs > name.len() {
+            return false;
+        }
         let (mut token, mut at, mut back) = (0, 0, None);
         while at < name.len() {
             match tokens.get(token) {
@@ -213,7 +226,7 @@ impl Glob {
     /// Whether some name matches both globs. The answer is exact: both are walked at once, and each pair of positions
     /// is visited at most once.
     pub fn meets(&self, other: &Self) -> bool {
-        let (a, b) = (&self.0, &other.0);
+        let (a, b) = (&self.tokens, &other.tokens);
         let width = b.len() + 1;
         let (mut seen, mut open) = (vec![false; (a.len() + 1) * width], vec![(0, 0)]);
         while let Some((i, j)) = open.pop() {
@@ -245,7 +258,7 @@ impl Glob {
 
 impl fmt::Debug for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.0).finish()
+        f.debug_list().entries(&self.tokens).finish()
     }
 }
 
@@ -255,7 +268,7 @@ fn class(rest: &mut &[u8]) -> Token {
     if negated {
         rest.split_off_first();
     }
-    let mut ranges = Vec::new();
+    let mut set = [0_u64; 4];
     loop {
         let (range, taken) = match **rest {
             [b'\\', next, ..] => ((next, next), 2),
@@ -264,10 +277,12 @@ fn class(rest: &mut &[u8]) -> Token {
             [from, b'-', to, ..] => ((from.min(to), from.max(to)), 3),
             [one, ..] => ((one, one), 1),
         };
-        ranges.push(range);
+        for byte in range.0..=range.1 {
+            set[usize::from(byte / 64)] |= 1 << (byte % 64);
+        }
         *rest = &rest[taken..];
     }
-    Token::Class { negated, ranges }
+    Token::Class(if negated { set.map(|bits| !bits) } else { set })
 }
 
 /// The glob that matches a name and nothing else.
@@ -308,6 +323,36 @@ mod tests {
             assert!(!glob.matches(b"abx") && !glob.matches(b"axb") && !glob.matches(b"x"), "{name}");
         }
         assert_eq!(of_name(r"a*[\"), r"a\*\[\\");
+    }
+
+    #[test]
+    fn the_worst_glob_is_compared_in_bounded_steps() {
+        let name = "a".repeat(200);
+        let worst = [
+            format!("*{}b*", "[a-z]".repeat(99)),
+            format!("*{}b*", "?".repeat(99)),
+            format!("{}b", "a*".repeat(99)),
+            format!("*[{}]*", "b-c".repeat(300)),
+            "[a-z]".repeat(200),
+        ];
+        // A floor from the same second: the bytes of the name, compared one by one as often as a square allows.
+        let square = || {
+            let name = std::hint::black_box(name.as_bytes());
+            (0..100).map(|at| name[at..at + 100].iter().filter(|byte| byte.is_ascii_lowercase()).count()).sum::<usize>()
+        };
+        for glob in worst {
+            let parsed = Glob::parse(&glob);
+            let best = |run: &dyn Fn() -> usize| {
+                let time = |_| {
+                    let since = std::time::Instant::now();
+                    (0..20).for_each(|_| _ = std::hint::black_box(run()));
+                    since.elapsed()
+                };
+                (0..20).map(time).min().expect("some")
+            };
+            let (floor, took) = (best(&square), best(&|| usize::from(parsed.matches(name.as_bytes()))));
+            assert!(took < 40 * floor, "{glob}: {took:?}, and the floor is {floor:?}");
+        }
     }
 
     /// All texts made of at most `most` of the pieces.

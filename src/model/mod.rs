@@ -10,6 +10,7 @@ pub mod expectation;
 pub mod forward;
 pub mod glob;
 pub mod limiter;
+pub mod naming;
 pub mod node;
 pub mod parent;
 pub mod partitioning;

@@ -97,11 +97,15 @@ pub(super) async fn apply(store: &mut Partitions, change: &Change) -> Result<Cha
     if change.is_glob && change.may_cut() {
         store.look_at_all(&Glob::parse(&change.pattern)).await?;
     }
+    let target = Target::of_change(change);
+    let note = target.note(store).await; // not later: the jobs that wait may leave at once then
     let mut asked = false;
     loop {
         if let Some(changed) = Changed::of(change, store.change(change).await?) {
             carry(store, change).await?;
-            return Ok(changed);
+            // What is taken back was set: the name is known.
+            let is_known = changed.done && change.set.is_empty();
+            return Ok(Changed { note: if is_known { target.not_itself() } else { note }, ..changed });
         }
         if since.elapsed() >= WAIT_FOR_DAEMON {
             let is_over = since.elapsed() >= WAIT_FOR_SPREAD;

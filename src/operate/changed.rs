@@ -31,6 +31,10 @@ pub struct Changed {
     /// Of a pause of buckets: jobs that have left already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs_out: Option<Out>,
+    /// That no job waits in a bucket of this name, which may be misspelt; or that it is a glob which does not match the
+    /// bucket of this very name, and how that one is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// A key that was changed.
@@ -95,6 +99,7 @@ impl Changed {
             in_force_instead: others.into_iter().map(|(key, other)| (key, InForce::of(other))).collect(),
             stopped_by,
             jobs_out: None,
+            note: None,
         })
     }
 
@@ -108,7 +113,8 @@ impl Changed {
     pub(super) fn describe(&self, given: &BTreeMap<&str, &str>, is_timed: bool) -> Vec<String> {
         let subject = self.subject();
         if !self.done {
-            return vec![format!("{subject}: nothing of that was set")];
+            let note = self.note.as_ref().map_or_else(String::new, |note| format!("; {note}"));
+            return vec![format!("{subject}: nothing of that was set{note}")];
         }
         let describe = |change: &KeyChange| {
             let KeyChange { key, before, after } = change;
@@ -126,7 +132,11 @@ impl Changed {
             };
             format!("{subject}: {key} = {value}")
         };
-        self.keys.iter().map(describe).collect()
+        let mut lines: Vec<String> = self.keys.iter().map(describe).collect();
+        if let (Some(last), Some(note)) = (lines.last_mut(), &self.note) {
+            *last += &format!("; {note}");
+        }
+        lines
     }
 }
 

@@ -23,6 +23,9 @@ pub struct DeadListRequest {
     pub after: Option<EntryId>,
     /// The most letters to show.
     pub limit: u64,
+    /// The most calls to look for them: then the page ends early, and the next one goes on there. `None`: as many as it
+    /// takes.
+    pub calls: Option<u32>,
 }
 
 /// Put dead letters back, or drop them.
@@ -162,7 +165,7 @@ impl OfStore for Interrupted {
 /// The end of a page of letters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// The last entry that was shown.
+    /// The last entry that was shown, or up to which was looked in vain.
     pub last: Option<EntryId>,
     /// Whether more letters follow.
     pub has_more: bool,
@@ -182,7 +185,7 @@ impl DeadListRequest {
         let (mut left, mut last) = (self.limit, None);
         let Some(mut filter) = self.filter.resolve(store).await? else { return Ok(Listed::default()) };
         filter.after = self.after;
-        loop {
+        for call in 1_u32.. {
             // One letter more than is shown tells whether another page follows.
             let page = store.dead_page(&filter, left.saturating_add(1)).await?;
             for letter in &page.letters {
@@ -193,9 +196,13 @@ impl DeadListRequest {
                 left = if show(letter)?.is_break() { 0 } else { left.saturating_sub(1) };
                 last = Some(letter.entry);
             }
-            let Some(next) = page.next else { return Ok(Listed { last, has_more: false }) };
+            let Some(next) = page.next else { break };
             filter.after = Some(next);
+            if self.calls == Some(call) {
+                return Ok(Listed { last: Some(next), has_more: true });
+            }
         }
+        Ok(Listed { last, has_more: false })
     }
 }
 

@@ -28,6 +28,11 @@ impl<W> NodeRequest<W> {
         }
     }
 
+    /// That no job waits in the bucket that was named, if so.
+    pub(super) async fn note(&self, store: &Partitions) -> Option<String> {
+        if self.within.is_some() { None } else { self.target.note(store).await }
+    }
+
     /// The change for the store, in the name of `by`.
     pub(super) async fn change<C>(&self, what: C, store: &mut Partitions, by: &str) -> NodeChange<C> {
         NodeChange {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::change::{ChangeError, apply, draft};
 use super::changed::Changed;
-use super::target::Target;
+use super::target::{NO_JOB_WAITS, Target};
 use crate::model::counted::counted;
 use crate::model::escape::shell;
 use crate::model::subject::Subject;
@@ -131,16 +131,21 @@ impl fmt::Display for PauseReport {
         }
         let whose = if self.buckets_met.is_some() { "their" } else { "its" };
         match &self.jobs_out {
-            None => Ok(()),
-            Some(Ok(Out { ready: 0, with_workers: 0 })) => write!(f, "; none of {whose} jobs is out"),
+            None => {}
+            Some(Ok(Out { ready: 0, with_workers: 0 })) => write!(f, "; none of {whose} jobs is out")?,
             Some(Ok(Out { ready, with_workers })) => {
                 let out = ready + with_workers;
                 let jobs = counted(out, "job is", "jobs are");
-                write!(f, "; {jobs} out already and not called back: {ready} ready, {with_workers} with workers")
+                write!(f, "; {jobs} out already and not called back: {ready} ready, {with_workers} with workers")?;
             }
             Some(Err(why)) => {
-                write!(f, "; how many of {whose} jobs are out is not known: {}", why.in_words(Role::Operator))
+                write!(f, "; how many of {whose} jobs are out is not known: {}", why.in_words(Role::Operator))?;
             }
+        }
+        let are_out = matches!(&self.jobs_out, Some(Ok(out)) if out.ready + out.with_workers > 0);
+        match &self.changed.note {
+            Some(note) if !(are_out && note == NO_JOB_WAITS) => write!(f, "; {note}"),
+            _ => Ok(()),
         }
     }
 }
@@ -171,14 +176,19 @@ impl ResumeRequest {
         let (subject, state) = (self.target.subject(), self.direction.state());
         let nothing = format!("nothing is {state} under {}", subject.quoted());
         Err(match (changed.done, changed.stopped_by.as_deref().map(Subject::of_stored)) {
-            (true, None) => return Ok(format!("{subject}: {state} no more")),
+            (true, None) => return Ok(format!("{subject}: {state} no more{}", self.read_as())),
             (true, Some(by)) => {
                 let (of, command) = (by.quoted(), self.command(&by));
                 format!("{subject}: its own is taken away, but {of} still has it {state}; {command}")
             }
             (false, Some(by)) => format!("{nothing}; {} has it {state}: {}", by.quoted(), self.command(&by)),
-            (false, None) => format!("{nothing}; `dripd settings` lists what is"),
+            (false, None) => format!("{nothing}; `dripd settings` lists what is{}", self.read_as()),
         })
+    }
+
+    /// How a glob was read that does not match the bucket of this very name.
+    fn read_as(&self) -> String {
+        self.target.not_itself().map_or_else(String::new, |note| format!("; {note}"))
     }
 
     /// The command that ends the stop of another name or glob.

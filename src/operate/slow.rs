@@ -25,6 +25,9 @@ pub struct Slowed {
     pub goes_on_in_ms: u64,
     /// Whether that is earlier than asked for: a policy says how long a slow-down may be.
     pub capped: bool,
+    /// That no job waits in a bucket of this name, which may be misspelt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl SlowRequest {
@@ -37,19 +40,22 @@ impl SlowRequest {
         let subject = self.target.subject();
         let ms = self.what.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
         let slow_down = self.change(SlowDown { ms }, store, by).await;
+        let note = self.note(store).await; // not later: then something is known of the bucket
         let goes_on = store.slow(&slow_down).await?;
         Ok(Slowed {
             pattern: subject.pattern.to_owned(),
             budget: subject.is_budget,
             goes_on_in_ms: u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX),
             capped: self.what.is_some_and(|lasts| goes_on < lasts),
+            note,
         })
     }
 
     /// The outcome for people. A slow-down is only ever extended, and lasts no longer than its policy allows.
     pub fn describe(&self, slowed: &Slowed) -> String {
         let subject = self.node();
-        let Some(lasts) = self.what else { return format!("{subject}: slowed down no more") };
+        let note = slowed.note.as_ref().map_or_else(String::new, |note| format!("; {note}"));
+        let Some(lasts) = self.what else { return format!("{subject}: slowed down no more{note}") };
         let goes_on = Duration::from_millis(slowed.goes_on_in_ms);
         let why = if slowed.capped {
             "; slow.cap allows no more"
@@ -58,7 +64,7 @@ impl SlowRequest {
         } else {
             ""
         };
-        format!("{subject}: goes on in {}{why}", duration::say(goes_on))
+        format!("{subject}: goes on in {}{why}{note}", duration::say(goes_on))
     }
 }
 
@@ -79,8 +85,13 @@ mod tests {
         };
         let say = |lasts: Option<u64>, goes_on_s: u64| {
             let capped = lasts.is_some_and(|lasts| goes_on_s < lasts);
-            let slowed =
-                Slowed { pattern: "twilio".to_owned(), budget: true, goes_on_in_ms: goes_on_s * 1_000, capped };
+            let slowed = Slowed {
+                pattern: "twilio".to_owned(),
+                budget: true,
+                goes_on_in_ms: goes_on_s * 1_000,
+                capped,
+                note: None,
+            };
             request(lasts).describe(&slowed)
         };
         assert_eq!(say(Some(30), 30), "budget twilio: goes on in 30.0 s");

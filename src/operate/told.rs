@@ -23,6 +23,9 @@ pub struct TakenReport {
     pub budget: bool,
     /// Whether it counts: a lower report, a later one or `told = "off"` may make it change nothing.
     pub counts: bool,
+    /// That no job waits in a bucket of this name, which may be misspelt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl ToldRequest {
@@ -34,25 +37,27 @@ impl ToldRequest {
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<TakenReport, StoreError> {
         let subject = self.target.subject();
         let tell = self.change(self.what, store, by).await;
+        let note = self.note(store).await; // not later: then something is known of the bucket
         let counts = store.tell_limit(&tell).await?;
-        Ok(TakenReport { pattern: subject.pattern.to_owned(), budget: subject.is_budget, counts })
+        Ok(TakenReport { pattern: subject.pattern.to_owned(), budget: subject.is_budget, counts, note })
     }
 
     /// The outcome for people.
     pub fn describe(&self, taken: &TakenReport) -> String {
         let subject = self.node();
+        let note = taken.note.as_ref().map_or_else(String::new, |note| format!("; {note}"));
         let Some(report) = self.what else {
             let what = if taken.counts { "what was told is forgotten" } else { "nothing was told" };
-            return format!("{subject}: {what}");
+            return format!("{subject}: {what}{note}");
         };
         if !taken.counts {
             return format!(
-                "{subject}: it changes nothing: less was told before, its reset has passed, or told = \"off\""
+                "{subject}: it changes nothing: less was told before, its reset has passed, or told = \"off\"{note}"
             );
         }
         let (left, units) = (report.remaining, report.units);
         let reset = duration::say(Duration::from_millis(report.reset_ms));
-        format!("{subject}: {left} more {} until its limit resets in {reset}", units.counted())
+        format!("{subject}: {left} more {} until its limit resets in {reset}{note}", units.counted())
     }
 }
 
@@ -70,7 +75,7 @@ mod tests {
         let report =
             LimitReport { remaining: 12, reset_ms: 30_000, resets_at_ms: None, limit: None, units: Units::Job };
         let say = |report, counts| {
-            request(report).describe(&TakenReport { pattern: "openai".to_owned(), budget: true, counts })
+            request(report).describe(&TakenReport { pattern: "openai".to_owned(), budget: true, counts, note: None })
         };
         assert_eq!(say(Some(report), true), "budget openai: 12 more jobs until its limit resets in 30.0 s");
         assert!(say(Some(report), false).starts_with("budget openai: it changes nothing"));

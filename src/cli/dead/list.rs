@@ -39,7 +39,7 @@ pub(super) struct List {
 impl List {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
-        let request = DeadListRequest { filter: self.filter, after: self.after, limit: self.limit };
+        let request = DeadListRequest { filter: self.filter, after: self.after, limit: self.limit, calls: None };
         let mut is_closed = false;
         let show = |letter: &Letter| {
             let text = if self.json { as_json(letter) + "\n" } else { in_words(letter) };

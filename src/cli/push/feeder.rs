@@ -20,6 +20,7 @@ use super::refused::Refused;
 use crate::cli::{Exit, Failure, connect, say_err};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::escape::byte_order_mark;
 use crate::store::acl::Role;
 use crate::store::jobs::push::{MOVING_RETRY, Pushed};
 use crate::store::submit::{Options, SUBMITS_MOST};
@@ -210,6 +211,9 @@ impl Feeder {
         };
         match fields.of(&job) {
             Ok((bucket, options)) => {
+                if let Some(mark) = byte_order_mark(&job).filter(|_| number == 1) {
+                    self.bar.suspend(|| say_err(&format!("line 1, its job with it, begins with {mark}")));
+                }
                 self.lines += 1;
                 self.bytes += job.len();
                 let options = options.is_any().then(|| Box::new(options));

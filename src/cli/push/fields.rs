@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use crate::model::bucket::BucketName;
+use crate::model::escape;
 use crate::store::submit::Options;
 
 /// A path into a JSON object: `.a.b`.
@@ -65,7 +66,11 @@ impl Fields {
         if let (Source::Bucket(bucket), None, None) = (&self.bucket, &self.id, &self.cost) {
             return Ok((bucket.clone(), plain()));
         }
-        let json: Value = serde_json::from_slice(line).map_err(|why| format!("is no JSON: {why}"))?;
+        let no_json = |why| match escape::byte_order_mark(line) {
+            Some(mark) => format!("is no JSON: it begins with {mark}"),
+            None => format!("is no JSON: {why}"),
+        };
+        let json: Value = serde_json::from_slice(line).map_err(no_json)?;
         let bucket = match &self.bucket {
             Source::Bucket(bucket) => bucket.clone(),
             Source::Field(field) => field.text(&json)?.parse().map_err(|why| format!("{why}"))?,

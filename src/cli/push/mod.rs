@@ -26,6 +26,7 @@ use super::args::whole;
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::duration::in_ms;
 use crate::store::Partitions;
 use crate::system::signals::Signals;
 
@@ -126,8 +127,8 @@ async fn push_one(
             pushed => pushed?,
         };
         let Some(retry_after) = pushed.retry_after else {
-            let eta = pushed.eta.unwrap_or_default().as_millis();
-            say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));
+            let eta = in_ms(pushed.eta.unwrap_or_default().as_millis());
+            say(&format!("accepted: {} of {} waiting, due in {eta}", pushed.depth, pushed.capacity));
             return Ok(Exit::Done);
         };
         let (depth, capacity) = (pushed.depth, pushed.capacity);
@@ -148,8 +149,8 @@ fn turned_down(bucket: &BucketName, depth: u64, capacity: u64, gate: Option<&str
         Some(gate) => format!("is limited by its {gate}, {depth} of {capacity}"),
         None => format!("is full, {depth} of {capacity}"),
     };
-    let ms = retry_after.as_millis();
-    Failure::new(Exit::Rejected, format!("{bucket} {why}: try again in {ms} ms, or use --wait"))
+    let wait = in_ms(retry_after.as_millis());
+    Failure::new(Exit::Rejected, format!("{bucket} {why}: try again in {wait}, or use --wait"))
 }
 
 /// Connect, unless a signal comes first; nothing was pushed by then.

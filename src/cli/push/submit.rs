@@ -5,6 +5,7 @@ use super::waiter::Waiter;
 use crate::cli::{Exit, Failure, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::duration::in_ms;
 use crate::store::submit::{Options, Submitted};
 use crate::system::signals::Signals;
 
@@ -42,7 +43,7 @@ pub(super) async fn one(
 fn accepted(submitted: &Submitted) -> String {
     let Submitted { depth, capacity, verdict, id, .. } = submitted;
     let when =
-        submitted.eta.map_or_else(|| ", it has left".to_owned(), |eta| format!(", due in {} ms", eta.as_millis()));
+        submitted.eta.map_or_else(|| ", it has left".to_owned(), |eta| format!(", due in {}", in_ms(eta.as_millis())));
     format!("{verdict}: {depth} of {capacity} waiting{when}, id {id}")
 }
 
@@ -50,9 +51,9 @@ fn refused(bucket: &BucketName, submitted: &Submitted) -> Failure {
     let Submitted { depth, capacity, by, .. } = submitted;
     let retry_after = submitted.retry_after.unwrap_or_default();
     if submitted.verdict == "late" {
-        let ms = retry_after.as_millis();
+        let wait = in_ms(retry_after.as_millis());
         let message = format!(
-            "{bucket} could not let it out in time, {by} is too far behind: try again in {ms} ms, or give it a longer --ttl"
+            "{bucket} could not let it out in time, {by} is too far behind: try again in {wait}, or give it a longer --ttl"
         );
         return Failure::new(Exit::Rejected, message);
     }

@@ -78,6 +78,8 @@ const PLACE = {
 
 /** Why a bucket or budget of this name waits, in a few words. */
 export function why(row, name) {
+  // More than its rate puts its next job off: the walk does not say what.
+  if (!row.why && row.place === "due" && row.due_in_us > Math.ceil(row.period_us / Math.max(1, row.count))) return `due in ${lasts(row.due_in_us)}`;
   if (!row.why) return PLACE[row.place] ?? String(row.place);
   const words = WHY[row.why.word];
   return words ? words(row.why.about, name) : row.why.word;

@@ -53,4 +53,9 @@ impl QuotaUsed {
     pub fn shown(&self) -> String {
         show_per_period(self.count, Duration::from_micros(self.period_us))
     }
+
+    /// Whether its windows are weeks: they begin at multiples of the period since 1970-01-01, which was a Thursday.
+    pub fn is_of_weeks(&self) -> bool {
+        self.period_us.is_multiple_of(7 * 86_400_000_000)
+    }
 }

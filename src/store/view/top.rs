@@ -125,6 +125,15 @@ pub struct Row {
     pub rejected: u64,
 }
 
+impl Row {
+    /// Whether its next job is put off by more than its rate: by a slow-down, a quota, a told limit, the cost of the last
+    /// job, or one of these of a budget above it.
+    pub fn is_put_off(&self) -> bool {
+        let interval_us = self.period_us.div_ceil(self.count.max(1));
+        self.place == Place::Due && self.due_in_us > interval_us
+    }
+}
+
 /// A row as the functions reply it: name, place, route, depth, capacity, count, period, due, time until empty, lateness, rejected.
 pub(super) type FlatRow = (Text, String, Text, u64, u64, u64, u64, u64, u64, u64, u64);
 

@@ -2,6 +2,7 @@
 //! model; the others are tables and the edges of what is promised.
 
 mod adaptive;
+mod bounded;
 mod bucket;
 mod budgets;
 mod constraints;

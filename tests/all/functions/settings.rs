@@ -457,7 +457,7 @@ fn each_change_is_an_event_with_what_was_before_and_after() {
     );
     assert_eq!((told(0, "by").as_deref(), told(0, "reason").as_deref()), (Some("root@web1"), Some("why")));
     assert_eq!(told(1, "before").as_deref(), Some("capacity=4"));
-    assert_eq!(told(1, "after").as_deref(), Some("capacity=5 rate=1/s for 60s"));
+    assert_eq!(told(1, "after").as_deref(), Some("capacity=5 rate=1/s for 1m"));
     assert_eq!((told(2, "before").as_deref(), told(2, "after")), (Some("capacity=5 rate=1/s"), None));
     assert_eq!(events.len(), 3);
 }

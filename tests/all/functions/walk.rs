@@ -128,6 +128,66 @@ fn a_row_says_how_full_how_late_and_how_long_until_it_is_empty_as_the_doors_do()
     assert_eq!(ahead.due_in_us, 60 * S, "after the clock stepped back no due is further ahead than an interval");
 }
 
+/// The due of a bucket from now on, the time until it is empty, and how late it is, as the walk passes it.
+fn held(case: &mut Case, now: u64, bucket: &str) -> (u64, u64, u64) {
+    let row = walk(case, now, ALL).1.remove(bucket).expect("it has work");
+    (row.due_in_us, row.empty_in_ms, row.late_us)
+}
+
+#[test]
+fn what_puts_a_bucket_off_for_hours_counts_in_its_due_and_in_the_time_until_it_is_empty() {
+    const H: u64 = 3_600 * S;
+    let fields = |now: u64, how: &[&str]| -> Vec<String> {
+        [now.to_string()].into_iter().chain(how.iter().map(|word| (*word).to_owned())).collect()
+    };
+    let mut case = Case::with(
+        "[defaults]\nrate = '10/s'\n[[budget]]\nmatch = 'top'\nrate = '1000/s'\n[[bucket]]\nmatch = 'below:*'\nwithin = 'top'\n\
+         [[bucket]]\nmatch = 'quota'\nquota = '2/d'\n[[bucket]]\nmatch = 'jobs'\njob_rate = '1/h'\n\
+         [[bucket]]\nmatch = 'cost'\nrate = '1/s'\n",
+    );
+    let jobs = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
+    for bucket in ["slow", "told", "quota", "jobs", "below:a"] {
+        case.push_at(T0, bucket, &jobs);
+    }
+    case.submit_at(T0, "cost", "dear", &["COST", "7200"]);
+    case.submit_at(T0, "cost", "next", &[]);
+    let t = T0 + S;
+    for at in 0..=10 {
+        case.settle_at(T0 + at * S / 10);
+    }
+    case.push_at(t, "slow", &jobs);
+    case.push_at(t, "told", &jobs);
+    case.push_at(t, "below:a", &jobs);
+    case.settle_at(t);
+    let day_us = 86_400 * S;
+    let quota_us = day_us - t % day_us;
+    let (due, empty, late) = held(&mut case, t, "quota");
+    assert_eq!((due, empty, late), (quota_us, quota_us.div_ceil(1_000) + 800, 0), "nine jobs from midnight on");
+    assert_eq!(held(&mut case, t, "cost"), (7_200 * S - S, 7_199_000, 0), "the last job took two hours of the rate");
+    assert_eq!(held(&mut case, t, "jobs"), (H - S, 3_599_000 + 9 * 3_600_000, 0));
+    let slowed: (i64, i64) = case.fcall("drip__slow", &["queue:slow"], &fields(t, &["PAUSE", "14400000"]));
+    assert_eq!(slowed.0, 3_600_000, "slow.cap allows an hour");
+    let depth = walk(&mut case, t, ALL).1["slow"].depth;
+    let last_ms = |depth: u64| (depth - 1) * 100;
+    assert_eq!(held(&mut case, t + S, "slow"), (H - S, 3_599_000 + last_ms(depth), 0));
+    assert_eq!(case.fcall::<i64>("drip__told", &["queue:told"], &fields(t, &["0", "7200000"])), 1);
+    let depth = walk(&mut case, t, ALL).1["told"].depth;
+    assert_eq!(held(&mut case, t + S, "told"), (2 * H - S, 7_199_000 + last_ms(depth), 0));
+    let _: (i64, i64) = case.fcall("drip__slow", &["queue:below:a"], &fields(t, &["PAUSE", "3600000", "IN", "top"]));
+    case.settle_at(t + S);
+    let row = walk(&mut case, t + S, ALL).1.remove("below:a").expect("it has work");
+    assert_eq!((row.place.as_str(), row.due_in_us), ("share", H - S), "the budget above it is slowed down");
+    assert_eq!(row.empty_in_ms, 3_599_000 + last_ms(row.depth));
+    // All of it is what the rows of `dripd top` say too, which are asked for by name.
+    for bucket in ["slow", "told", "quota", "cost", "jobs"] {
+        let args = [(t + S).to_string(), bucket.to_owned()];
+        let reply: Vec<Value> = case.fcall("drip__rows", &["policy"], &args);
+        let (now, walked) = (&rows(&reply[1])[0], held(&mut case, t + S, bucket));
+        assert_eq!((now.due_in_us, now.empty_in_ms, now.late_us), walked, "{bucket}");
+    }
+    assert!(walk(&mut case, t + S, [NONE[0], "3000000", NONE[2], "0"]).1.contains_key("slow"), "and it ranks by that");
+}
+
 #[test]
 fn what_exceeds_no_floor_is_passed_and_not_told() {
     let mut case = Case::with("[defaults]\nrate = '1/s'\n[[bucket]]\nmatch = 'slow'\nrate = '1/h'\n");

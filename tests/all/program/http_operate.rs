@@ -152,7 +152,8 @@ fn a_limit_is_told_over_http_and_forgotten_again() {
     let mut door = door();
     let told = json!({"remaining": 0, "reset_ms": 3_600_000, "limit": 100});
     let said = door.operate("POST /v1/buckets/a/told", &told).json(200);
-    assert_eq!(said, json!({"match": "a", "budget": false, "counts": true}));
+    let note = "no job waits in a bucket of this name";
+    assert_eq!(said, json!({"match": "a", "budget": false, "counts": true, "note": note}));
     let more = json!({"remaining": 5, "reset_ms": 3_600_000, "limit": 100});
     assert_eq!(door.operate("POST /v1/buckets/a/told", &more).json(200)["counts"], json!(false), "less was told");
     door.shell.case.lpush("a", &["1"]);

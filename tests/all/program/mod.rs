@@ -34,6 +34,7 @@ mod limit;
 mod link;
 mod log;
 mod metrics;
+mod names;
 mod operate;
 mod partitions;
 mod polling;

@@ -47,7 +47,10 @@ fn a_rate_is_changed_for_a_while_and_shown_with_who_and_why() {
         log.contains("changed at run time") && log.contains("they asked for it") && log.contains("match=\"acme\"")
     });
     assert_eq!(done(&shell, &["unset", "acme"]), "acme: rate = as in the file (before: \"1000/s\")\n");
-    assert_eq!(done(&shell, &["unset", "acme"]), "acme: nothing of that was set\n");
+    assert_eq!(
+        done(&shell, &["unset", "acme"]),
+        "acme: nothing of that was set; no job waits in a bucket of this name\n"
+    );
 }
 
 #[test]
@@ -218,7 +221,8 @@ fn a_pause_of_budgets_says_how_many_buckets_below_them_have_work_and_which_jobs_
     );
     assert_eq!(
         pause("sms:[ad]"),
-        "budget sms:[ad]: paused; 3 buckets below with work now; 2 jobs are out already and not called back: 1 ready, 1 with workers\n"
+        "budget sms:[ad]: paused; 3 buckets below with work now; 2 jobs are out already and not called back: 1 ready, 1 with workers; \
+         \"sms:[ad]\" is a glob: for the one of this very name write 'sms:\\[ad\\]'\n"
     );
     assert_eq!(
         pause("sms"),
@@ -235,7 +239,7 @@ fn a_pause_of_budgets_says_how_many_buckets_below_them_have_work_and_which_jobs_
 fn a_closed_bucket_rejects_at_every_door() {
     let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
     let _daemon = Daemon::start(shell.home());
-    assert_eq!(done(&shell, &["close", "acme"]), "acme: closed\n");
+    assert_eq!(done(&shell, &["close", "acme"]), "acme: closed; no job waits in a bucket of this name\n");
     assert_eq!(shell.run(&["push", "acme", "x"]).0, 75);
     shell.case.lpush("acme", &["y"]);
     eventually("it is rejected", || shell.case.stream("rejected").iter().any(|entry| entry.text("reason") == "closed"));

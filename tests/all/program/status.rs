@@ -39,9 +39,10 @@ fn status_and_push_say_that_a_gate_is_closed() {
     assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
     let (code, _, err) = shell.run(&["push", "b", "two"]);
     assert_eq!(code, 75);
-    assert!(err.starts_with("dripd push: b is limited by its fixed-window, 1 of 1000: try again in 3"), "{err}");
+    assert!(err.starts_with("dripd push: b is limited by its fixed-window, 1 of 1000: try again in "), "{err}");
+    assert!(err.contains(" m") && !err.contains(" ms"), "{err}");
     let (_, out, _) = shell.run(&["status", "b"]);
-    assert!(out.contains("gate        fixed-window: 0 of 1 left, the next in 3"), "{out}");
+    assert!(out.contains("gate        fixed-window: 0 of 1 left, the next in "), "{out}");
     let (_, out, _) = shell.run(&["status", "b", "--json"]);
     assert!(out.contains("\"gates\":[{\"limiter\":\"fixed-window\",\"limit\":1,\"remaining\":0,"), "{out}");
     let (_, out, _) = shell.run(&["check"]);

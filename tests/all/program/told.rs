@@ -29,7 +29,10 @@ fn left(shell: &mut Shell, prefix: &str) -> usize {
 fn what_is_told_holds_for_all_daemons_and_when_one_of_them_is_killed() {
     let mut shell = Shell::new(TREE);
     let (mut first, _second) = (Daemon::start(shell.home()), Daemon::start(shell.home()));
-    assert_eq!(shell.must_run(&["told", "b", "3", "1h"]), "b: 3 more jobs until its limit resets in 60 m\n");
+    assert_eq!(
+        shell.must_run(&["told", "b", "3", "1h"]),
+        "b: 3 more jobs until its limit resets in 60 m; no job waits in a bucket of this name\n"
+    );
     assert_eq!(
         shell.must_run(&["told", "api", "4", "1h", "--budget"]),
         "budget api: 4 more jobs until its limit resets in 60 m\n"

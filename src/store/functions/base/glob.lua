@@ -4,6 +4,9 @@
 local glob = {}
 do
   local CAPTURES_MOST = 30 -- Lua has room for 32 in a pattern
+  local STEPS_MOST = 2000000 -- of a call: some milliseconds
+  glob.LONGEST = 1000 -- bytes of a glob
+  glob.STEPS_MOST = STEPS_MOST
 
   -- kind: 'name' for a glob that matches one name only, 'prefix' for one that ends in its only special byte, a star;
   -- else 'glob'. With it the text without the star.
@@ -21,32 +24,38 @@ do
     return find(c, '%w') and c or '%' .. c
   end
 
-  -- class_of: the set of bytes of a class that begins behind the bracket at `i`; replies it as a Lua pattern (nil where
-  -- it matches nothing) and where the glob goes on.
+  local NO_ENDS = { [0] = true, [37] = true, [45] = true, [93] = true, [94] = true } -- NUL % - ] ^
+
+  -- add_range: the bytes from one to another as items of a Lua class. Bytes that cannot be an end of a range there are
+  -- items of their own.
+  local function add_range(items, from, to)
+    while from < to and NO_ENDS[from] do items[#items + 1], from = lua_byte(from), from + 1 end
+    while from < to and NO_ENDS[to] do items[#items + 1], to = lua_byte(to), to - 1 end
+    items[#items + 1] = from < to and char(from) .. '-' .. char(to) or lua_byte(from)
+  end
+
+  -- class_of: a class that begins behind the bracket at `i`, as a Lua pattern (nil where it matches nothing), and where
+  -- the glob goes on. A range stays a range: a class of Lua is compared item by item.
   local function class_of(text, i)
-    local set, negated, n = {}, false, #text
+    local items, negated, n = {}, false, #text
     i = i + 1
     if byte(text, i) == 94 then negated, i = true, i + 1 end
     while i <= n and byte(text, i) ~= 93 do
       local from = byte(text, i)
       if from == 92 and i < n then
         i = i + 1
-        set[byte(text, i)] = true
+        items[#items + 1] = lua_byte(byte(text, i))
       elseif byte(text, i + 1) == 45 and i + 2 <= n then
         local to = byte(text, i + 2)
-        for b = min(from, to), max(from, to) do set[b] = true end
+        add_range(items, min(from, to), max(from, to))
         i = i + 2
       else
-        set[from] = true
+        items[#items + 1] = lua_byte(from)
       end
       i = i + 1
     end
-    local list = {}
-    for b = 0, 255 do
-      if set[b] then list[#list + 1] = lua_byte(b) end
-    end
-    if #list == 0 then return negated and '.' or nil, i + 1 end
-    return (negated and '[^' or '[') .. table.concat(list) .. ']', i + 1
+    if #items == 0 then return negated and '.' or nil, i + 1 end
+    return (negated and '[^' or '[') .. table.concat(items) .. ']', i + 1
   end
 
   -- compile: a glob as the pieces between its stars. A piece is a text to be found as it is, or, where it holds ? or a
@@ -54,6 +63,7 @@ do
   --   begins     of one with one or two stars: what stands before the last of them, as a Lua pattern that never has to
   --              go back
   --   captures   what its stars stand for in a name that matches, as a Lua pattern; nil where they are too many
+  --   steps      the steps that one place of a text takes, at most: see glob.steps
   function glob.compile(text)
     local pieces, plain, pattern, is_pattern = {}, {}, {}, false
     local function close()
@@ -74,7 +84,7 @@ do
         local piece
         is_pattern = true
         if c == 63 then piece, i = '.', i + 1 else piece, i = class_of(text, i) end
-        if not piece then return { never = true } end
+        if not piece then return { never = true, steps = 0, ends_steps = 0 } end
         pattern[#pattern + 1] = piece
       else
         if c == 92 and i < n then i, c = i + 1, byte(text, i + 1) end
@@ -84,6 +94,9 @@ do
     end
     close()
     local stars, first = #pieces - 1, '^' .. pieces[1].pattern
+    pieces.steps = 1
+    for k = 2, stars do pieces.steps = max(pieces.steps, #pieces[k].text) end
+    pieces.ends_steps = #pieces[1].text + #pieces[#pieces].text
     if stars == 1 then
       pieces.begins = first
     elseif stars == 2 then
@@ -131,6 +144,19 @@ do
       end
     end
     return begins_at(last, name, stop + 1)
+  end
+
+  -- steps: how many steps `matches` takes for a text of so many bytes, at most. A piece is compared at each place of
+  -- the text at most once, because no piece is ever looked for again. A step is a few nanoseconds: an item of a class,
+  -- or a byte. So a call that compares many texts of other people knows when it has done enough.
+  function glob.steps(pieces, length)
+    return pieces.steps * length + pieces.ends_steps
+  end
+
+  -- texts_in: how many texts of so many bytes a call may compare with this glob: as many as take STEPS_MOST, and at
+  -- least one.
+  function glob.texts_in(pieces, length)
+    return max(1, floor(STEPS_MOST / max(1, glob.steps(pieces, length))))
   end
 
   -- captures: what each star of a glob stands for in a name that matches it, leftmost shortest: the last star takes the

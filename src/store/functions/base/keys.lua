@@ -69,7 +69,7 @@ do
     for _, word in ipairs(WHOLE) do is_word[word] = true end
   end
 
-  local known, known_count = {}, 0 -- by space; the texts are made once
+  local known, before, known_count = {}, {}, 0 -- by space, those used lately and those before; the texts are made once
 
   -- space_of: the space of a prefix and of a tag, if there is one.
   local function space_of(prefix, tag)
@@ -83,16 +83,22 @@ do
     return prefix .. ':' .. name
   end
 
+  -- make: the keys of a space.
+  local function make(space)
+    local prefix, tag = match(space, '^(.+)\n({%d+})$')
+    if not tag then prefix = space end
+    local k = { prefix = prefix, tag = tag or false }
+    for name, word in pairs(FIRST_PARTS) do k[name] = key_of(prefix, tag, word) .. ':' end
+    for _, word in ipairs(WHOLE) do k[word] = key_of(prefix, tag, word) end
+    return k
+  end
+
   -- of: the keys of a space. `queues`, and fields like it, is the first part of the key of every queue.
   function keys.of(space)
     local k = known[space]
     if not k then
-      if known_count >= 256 then known, known_count = {}, 0 end
-      local prefix, tag = match(space, '^(.+)\n({%d+})$')
-      if not tag then prefix = space end
-      k = { prefix = prefix, tag = tag or false }
-      for name, word in pairs(FIRST_PARTS) do k[name] = key_of(prefix, tag, word) .. ':' end
-      for _, word in ipairs(WHOLE) do k[word] = key_of(prefix, tag, word) end
+      if known_count >= 256 then known, before, known_count = {}, known, 0 end
+      k = before[space] or make(space)
       known[space], known_count = k, known_count + 1
     end
     return k
@@ -168,7 +174,8 @@ do
       local whole_word = word and is_word[word] and (after > #key or byte(key, after) == 58)
       if whole_word then
         local prefix, tag = sub(key, 1, at - 1), match(key, '^:({%d+})', after)
-        if prefix == 'drip' or known[space_of(prefix, tag)] then return true end
+        local space = space_of(prefix, tag)
+        if prefix == 'drip' or known[space] or before[space] then return true end
         -- Refused where the caller lacks the right.
         if pcall_redis('EXISTS', key_of(prefix, tag, 'policy')) == 1 then return true end
       end

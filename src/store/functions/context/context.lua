@@ -31,12 +31,13 @@ do
   local STEP_BACK_US = 1000 -- a clock that went back further than this starts a sweep
   local BELIEVED_US = 250000 -- after so long without a drain, what is remembered of states is not believed
 
-  -- By space. A context is made once and filled anew by each call: making one costs more than most calls do.
-  local contexts, context_count = {}, 0
+  -- By space, in two halves as memory has them (context/memory). A context is made once and filled anew by each call:
+  -- making one costs more than most calls do.
+  local contexts, before, context_count = {}, {}, 0
 
   local function make(space)
-    if context_count >= 256 then contexts, context_count = {}, 0 end
-    local ctx = { space = space, k = keys.of(space), bucket = {} }
+    if context_count >= 256 then contexts, before, context_count = {}, contexts, 0 end
+    local ctx = before[space] or { space = space, k = keys.of(space), bucket = {} }
     contexts[space], context_count = ctx, context_count + 1
     return ctx
   end
@@ -65,11 +66,11 @@ do
 
   -- take_old: the record before the rollout. `old_id` is the id of another record; or, where globs changed or one of
   -- their settings ended, the id of the same record, a space and the name of the change.
-  local function take_old(ctx, id, old_id)
+  local function take_old(ctx, id, old_id, now)
     ctx.rollout, ctx.old_rec = old_id, nil
     if not old_id then return end
     local of = match(old_id, '^%S+')
-    ctx.old_rec = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
+    ctx.old_rec = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev', now)
   end
 
   -- renew: globs changed, or one of their settings ended, within this call. Idle nodes take no part in that rollout,
@@ -77,7 +78,7 @@ do
   function context.renew(ctx)
     ctx.memory.sweep = nil
     ctx.rec = ctx.rec.base or ctx.rec
-    take_old(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))
+    take_old(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'), ctx.now)
     look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
   end
 
@@ -106,8 +107,8 @@ do
     local ctx = contexts[space] or make(space)
     local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark', 'drainer')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
-    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
-    take_old(ctx, id, head[2])
+    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record', now)
+    take_old(ctx, id, head[2], now)
     if not m or ctx.id ~= id then m = memory.of(space, id) end
     if head[4] then look_through(ctx, m, head[4], now) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end

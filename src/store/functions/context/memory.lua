@@ -42,7 +42,7 @@ do
   local SETTLED_MOST = 10000 -- and of how many queues
   local LEASES = 200000 -- entries whose lease is remembered, at least
   local LEASE_AGE_US = 60000000 -- leases that no pass asked for in this time are forgotten in as much time again
-  local LARGE_MOST = 8 -- spaces that may remember much, half a MiB or so
+  local LARGE_MOST = 64 -- spaces that may remember much, half a MiB or so
   local SPACES = 256 -- spaces that are remembered, at least
   local PARKED_MOST = 1000 -- parked buckets of which it is remembered why
 
@@ -102,13 +102,11 @@ do
   local large = {}
 
   function memory.holds_much(m)
-    for _, other in ipairs(large) do
-      if other == m then return end
-    end
-    large[#large + 1] = m
+    if m.is_large then return end
+    m.is_large, large[#large + 1] = true, m
     if #large > LARGE_MOST then
       local first = table.remove(large, 1)
-      first.rejecting, first.top = nil, nil
+      first.is_large, first.rejecting, first.top = nil, nil, nil
     end
   end
 

@@ -14,6 +14,7 @@ do
   local FIELDS_MOST = 20 -- keys in one call
   local REASON_LONGEST = 1000 -- bytes
   local LONGEST_US = 366 * 86400000000 -- the longest time for which a setting can be timed
+  local NAME_LONGEST, GLOB_STEPS = 200, 20000 -- the steps that a glob may take for a name: some 50 us
 
   local function reconcile_bucket(ctx, s, name, from, due, allowance)
     local queue = ctx.k.queues .. name
@@ -121,6 +122,13 @@ do
         return nil, refuse('BADARG', key .. ' = ' .. one.text .. ' makes no policy here')
       end
     end
+    -- What was set once can be taken back, whatever it costs.
+    if c.is_glob and next(c.set or {}) then
+      local is_long = #c.match > glob.LONGEST + 2 -- of budgets it is in braces
+      if is_long or glob.steps(glob.compile(chain.bare(c.match)), NAME_LONGEST) > GLOB_STEPS then
+        return nil, refuse('BADARG', 'the glob takes too long to compare: write fewer classes and ? between two stars')
+      end
+    end
     if c.reason and #c.reason > REASON_LONGEST then
       return nil, refuse('BADARG', 'a reason is at most ' .. REASON_LONGEST .. ' bytes long')
     end
@@ -180,6 +188,16 @@ do
     return reply
   end
 
+  local UNITS = { { 86400000000, 'd' }, { 3600000000, 'h' }, { 60000000, 'm' }, { 1000000, 's' }, { 1000, 'ms' } }
+
+  -- how_long: a duration as operators write it, in the largest unit that keeps it whole.
+  local function how_long(us)
+    for _, unit in ipairs(UNITS) do
+      if us % unit[1] == 0 then return digits(us / unit[1]) .. unit[2] end
+    end
+    return digits(us) .. 'us'
+  end
+
   -- report: write the change as an event.
   local function report(ctx, c, changes)
     local before, after = {}, {}
@@ -187,7 +205,7 @@ do
       if changes[i + 1] ~= '' then before[#before + 1] = changes[i] .. '=' .. changes[i + 1] end
       if changes[i + 2] ~= '' then after[#after + 1] = changes[i] .. '=' .. changes[i + 2] end
     end
-    if c.for_us then after[#after + 1] = 'for ' .. format('%g', c.for_us / 1000000) .. 's' end
+    if c.for_us then after[#after + 1] = 'for ' .. how_long(c.for_us) end
     local err = events.add(ctx.k, {
       what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by,
       user = c.user,

@@ -5,7 +5,8 @@
 --
 -- A filter, the first arguments after the time:
 --   after    begin after this entry ('' = the beginning)       upto     and stop with this one ('' = the newest)
---   bucket   a glob ('' = any)                                 reason   a glob ('' = any)
+--   bucket   a glob ('' = any)                                 reason   a glob ('' = any): of a reason, as of a name,
+--                                                                       the first 1,000 bytes are compared
 --   id       a job's stable id in its bucket, or the id of its entry here ('' = any)
 
 local dead = {}
@@ -15,7 +16,7 @@ do
 
   local LOOK_BATCHES = 4 -- entries that one call looks at, in batches
   local FIND_MOST = 1000 -- and finds
-  local GLOB_MOST = 1000 -- bytes of a glob
+  local COMPARED = 1000 -- bytes of a reason or a name that are compared with a glob
   local FILTER = 5 -- arguments of a filter
   local NO_ID = '0-0' -- the id of a job that was never dispatched (queue/retries)
 
@@ -31,8 +32,8 @@ do
     for _, one in ipairs({ after, upto }) do
       if one ~= '' and not entry_id(one) then return nil, nil, refuse('BADARG', 'an entry id is <ms>-<seq>') end
     end
-    if #of_bucket > GLOB_MOST or #of_reason > GLOB_MOST then
-      return nil, nil, refuse('BADARG', 'a glob has at most ' .. GLOB_MOST .. ' bytes')
+    if #of_bucket > glob.LONGEST or #of_reason > glob.LONGEST then
+      return nil, nil, refuse('BADARG', 'a glob has at most ' .. glob.LONGEST .. ' bytes')
     end
     local ctx = context.open(space, args[1])
     if is_error(pcall_redis('XLEN', ctx.k.dead)) then
@@ -41,14 +42,21 @@ do
     return ctx, {
       from = after == '' and '-' or '(' .. after, last = after, upto = upto == '' and '+' or upto,
       bucket = of_bucket ~= '' and glob.compile(of_bucket), reason = of_reason ~= '' and glob.compile(of_reason),
-      id = id ~= '' and (entry_id(id) or id),
+      id = id ~= '' and (entry_id(id) or id), steps = 0,
     }
+  end
+
+  -- is_matched: whether a glob of a filter matches a text, the steps of which are counted.
+  local function is_matched(filter, pieces, text)
+    text = sub(text or '', 1, COMPARED)
+    filter.steps = filter.steps + glob.steps(pieces, #text)
+    return glob.matches(pieces, text)
   end
 
   -- finds: whether a filter matches an entry.
   local function finds(filter, id, fields)
-    return (not filter.bucket or glob.matches(filter.bucket, fields.bucket or ''))
-      and (not filter.reason or glob.matches(filter.reason, fields.reason or ''))
+    return (not filter.bucket or is_matched(filter, filter.bucket, fields.bucket))
+      and (not filter.reason or is_matched(filter, filter.reason, fields.reason))
       and (not filter.id or filter.id == id or filter.id == (entry_id(fields.id or '') or fields.id))
   end
 
@@ -61,10 +69,10 @@ do
   -- walk: pass the entries that match a filter to `visit(id, fields, list)`, until that has replied true `most` times.
   -- They are read one by one, because the size of the next one is not known. Replies where the next call begins, or ''
   -- at the end.
-  -- cost   O(entries looked at): at most some batches, and 1 MiB or one entry
+  -- cost   O(entries looked at): at most some batches, 1 MiB or one entry, and as many as a call may compare with globs
   local function walk(ctx, filter, most, visit)
     local looked, found, look_most = 0, 0, LOOK_BATCHES * ctx.limits.batch
-    while found < most and looked < look_most and ctx.bytes < MIB do
+    while found < most and looked < look_most and ctx.bytes < MIB and filter.steps < glob.STEPS_MOST do
       local entry = call('XRANGE', ctx.k.dead, filter.from, filter.upto, 'COUNT', '1')[1]
       if not entry then return '' end
       local id, list = entry[1], entry[2]

@@ -31,6 +31,14 @@ do
       max(0, due - ctx.now), empty, late, rejected_n)
   end
 
+  -- empty_ms: how long until `len` jobs of a bucket with this constraint, if any, have left, the first one at its due:
+  -- at what a slow-down leaves of its rate.
+  function rows.empty_ms(p, constraint, due, now, len)
+    local eta = rate.eta_ms(p, due, now, len)
+    if not constraint or constraints.factor(constraint, p) >= 1 then return eta end
+    return max(eta, ceil((due - now + (len - 1) * constraints.interval_us(constraint, p)) / 1000))
+  end
+
   -- waits_at: the state of a bucket, as a word of a row.
   function rows.waits_at(ctx, from)
     local word = state.word(ctx, from)
@@ -94,7 +102,8 @@ do
       word, about, at = next_retry < delayed.first_time(ctx, name) and 'backing-off' or 'delayed', '', next_retry
     end
     local waits = rows.waits_at(ctx, from)
-    rows.add(list, ctx, s.p, name, waits, at, s.len, s.len > 0 and rate.eta_ms(s.p, at, ctx.now, s.len) or 0,
+    rows.add(list, ctx, s.p, name, waits, at, s.len,
+      s.len > 0 and rows.empty_ms(s.p, s.constraint, at, ctx.now, s.len) or 0,
       waits == 'due' and s.len > 0 and max(0, ctx.now - (s.due or ctx.now)) or 0,
       pair and rejecting.of(pair, name) or 0)
     base.append(more, word, about, s.p.closed and bare(s.p.closed) or '')

@@ -1,5 +1,5 @@
--- needs: base, base.keys, context, context.memory, pace.rate, policy.record, queue.rejecting, state, state.bucket,
---   state.waiting, view.rows
+-- needs: base, base.keys, context, context.memory, limits.constraint_store, limits.constraints, policy.record,
+--   queue.rejecting, state, state.bucket, state.waiting, tree.budget, view.rows
 -- The walk: it reads every bucket, a page a call, for the ranking that `dripd status` and `dripd top` show. One daemon
 -- calls, and rests between two pages. It keeps the first buckets of each order, and stores the ranking here at the end.
 --
@@ -10,13 +10,14 @@
 -- The ranking is in the memory of this server: in Redis it would grow the append-only file by megabytes a minute.
 --
 -- The rows are those of view/rows, without retries. A pause and a full route are taken to end now, as in the replies to
--- pushes (queue/push). The row of a budget has its id, its state, how many nodes wait for a share of it instead of the
--- depth, and its rate (0: it has none).
+-- pushes (queue/push). How long a slow-down, a quota, a told limit or the cost of the last job holds a bucket, or a
+-- budget above it, counts as it is. The row of a budget has its id, its state, how many nodes wait for a share of it
+-- instead of the depth, and its rate (0: it has none).
 
 local walk = {}
 do
   local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
-  local glance, eta_ms, add, waits_at = record.glance, rate.eta_ms, rows.add, rows.waits_at
+  local glance, empty_ms, add, waits_at = record.glance, rows.empty_ms, rows.add, rows.waits_at
 
   local PAGE_MOST = 1000
   local PLACES_MOST = 16 -- sets that one call reads
@@ -35,12 +36,47 @@ do
     if at == 'due' then return 'rejected' end
   end
 
-  -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
-  local function due_of(p, waits, due, now)
-    if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain reconciles it
-    if due >= now then return due, 0 end
-    if waits == 'due' then return due, now - due end
-    return now, 0
+  -- by_constraint: the due of a bucket with this constraint, if any: the same steps as in `bucket.decide`. A due
+  -- further ahead than its last job was charged is from before the clock stepped back, and a drain reconciles it.
+  local function by_constraint(ctx, p, constraint, due)
+    if not constraint then return min(due, ctx.now + p.interval_us) end
+    due = min(constraint.pace or due, ctx.now + constraints.max_ahead_us(constraint, p))
+    return constraints.hold(ctx, constraint, p, due)
+  end
+
+  -- by_budgets: the latest due of the budgets above a bucket that lies in the future, or 0.
+  local function by_budgets(ctx, parent)
+    local latest = 0
+    for _, b in ipairs(budget.ancestors(ctx, parent)) do
+      local due = budget.known_due(ctx, b)
+      if due and due > ctx.now then latest = max(latest, due) end
+    end
+    return latest
+  end
+
+  -- due_of: when the next job of a bucket may leave, as far as time decides it, and how late it is; and its constraint,
+  -- if any.
+  local function due_of(ctx, p, name, waits, due)
+    local now, constraint = ctx.now, constraints.of(ctx, name, p)
+    due = by_constraint(ctx, p, constraint, due)
+    if p.parent and not p.refused and constraint_store.is_any(ctx) then due = max(due, by_budgets(ctx, p.parent)) end
+    if due >= now then return due, 0, constraint end
+    if waits == 'due' then return due, now - due, constraint end
+    return now, 0, constraint
+  end
+
+  -- expect: these nodes are looked at next: read at once what may hold them.
+  local function expect(ctx, ids)
+    if ctx.rec.version then record.expect(ctx.rec, ids, true) end
+    constraints.expect(ctx, ids)
+    if not ctx.has_budgets or not constraint_store.is_any(ctx) then return end
+    local parents, seen = {}, {}
+    for _, id in ipairs(ids) do
+      local p = glance(ctx.rec, id)
+      local parent = p and not p.refused and p.parent
+      if parent and not seen[parent] then seen[parent], parents[#parents + 1] = true, parent end
+    end
+    budget.expect(ctx, parents)
   end
 
   -- page_of_place: read a page of a set of nodes. Replies the next cursor, '0' at its end, the number of nodes, and how
@@ -58,7 +94,7 @@ do
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
     local buckets = #found / 2
-    if rec.version then record.expect(rec, base.names_in(found), true) end
+    if not policy or constraint_store.is_any(ctx) then expect(ctx, base.names_in(found)) end
     for i = 1, #found, 2 do
       local name = found[i]
       local is_budget = byte(name, 1) == 123
@@ -66,10 +102,10 @@ do
       local len, p =
         is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain notes it
-      local due, late = now, 0
+      local due, late, constraint = now, 0, nil
       if at == 'waits' then waits = waiting.word(found[i + 1]) end
-      if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
-      local empty = len > 0 and eta_ms(p, due, now, len) or 0
+      if not is_budget then due, late, constraint = due_of(ctx, p, name, waits, sub(found[i + 1], 1, 16) + 0) end
+      local empty = len > 0 and empty_ms(p, constraint, due, now, len) or 0
       if len > least_depth or late > least_late or len > 0 and empty > least_empty then
         add(list, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
       elseif is_budget and floors.waiting then
@@ -84,11 +120,13 @@ do
   local function page_of_rejected(ctx, cursor, most, floors, list)
     local names, counts, on = rejecting.page(ctx, max(1, integer(cursor) or 1), most, floors.rejected)
     local states, dues = state.load(ctx, names)
+    expect(ctx, names)
     for i, name in ipairs(names) do
       local waits = waits_at(ctx, states[i])
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
-      local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
-      add(list, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
+      local due, late, constraint = due_of(ctx, p, name, waits, dues[i] or ctx.now)
+      local empty = len > 0 and empty_ms(p, constraint, due, ctx.now, len) or 0
+      add(list, ctx, p, name, waits, due, len, empty, late, counts[i])
     end
     return on and digits(on) or '0'
   end
