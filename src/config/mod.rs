@@ -237,7 +237,7 @@ impl Config {
     /// Settings that are allowed and hardly meant, each as a sentence for the author of the file.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
-        warnings.extend(self.http.warning(self.record.limits.max_job_bytes.into()));
+        warnings.extend(self.http.warning(self.record.limits.max_job_bytes));
         warnings.extend(self.exposed_logins());
         let tokens = self.http.tokens.iter().map(|token| &token.file);
         warnings.extend(trust::warnings(tokens, std::iter::empty(), self.credentials.as_deref()));

@@ -146,7 +146,9 @@ impl Session<'_> {
         let (connection, config) = (self.connection.clone(), self.daemon.config_to_store());
         let switch_http = next.and_then(|next| self.daemon.http_switch(&next));
         let is_stored = move || {
-            switch_http.into_iter().for_each(|switch| switch());
+            if let Some(switch) = switch_http {
+                switch();
+            }
             stored.store(true, Ordering::Relaxed);
         };
         self.tasks.spawn(async move { Ended::Reload(put_into_force(connection, config, is_stored).await) });

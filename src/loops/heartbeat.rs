@@ -183,9 +183,10 @@ impl HeartbeatLoop {
     async fn look_for_refusal(&mut self) -> Result<(), StoreError> {
         let refusal = self.partitions.refuses_writes().await?.map(|why| why.in_words(Role::Daemon));
         if self.progress.set_refusal(refusal.clone()) {
-            match refusal {
-                Some(why) => warn!(why, "redis refuses writes: nobody can push"),
-                None => info!("redis takes writes again"),
+            if let Some(why) = refusal {
+                warn!(why, "redis refuses writes: nobody can push");
+            } else {
+                info!("redis takes writes again");
             }
         }
         Ok(())
