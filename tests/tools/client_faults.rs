@@ -235,7 +235,7 @@ fn mypy_finds_nothing_in_the_python_client_and_refuses_an_async_handler() {
     let text = "from dripd import Drip, Job\ndef now(job: Job) -> None: ...\nasync def later(job: Job) -> None: ...\ndrip = Drip()\n";
     std::fs::write(&program, format!("{text}drip.work(now)\ndrip.work(lambda job: print(job.body))\n"))
         .expect("written");
-    let (code, out, err) = checked(&[program.clone()]);
+    let (code, out, err) = checked(std::slice::from_ref(&program));
     assert_eq!(code, 0, "{out}{err}");
     std::fs::write(&program, format!("{text}drip.work(later)\n")).expect("written");
     let (code, out, _) = checked(&[program]);

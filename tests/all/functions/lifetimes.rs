@@ -45,7 +45,9 @@ fn filled() -> Case {
         case.push_at(T0, bucket, &["1", "2", "3", "4"]);
     }
     case.submit_at(T0, "a", "later", &["ID", "i", "DELAY", "3600000", "COST", "3"]);
-    (0..5).for_each(|n| drop(case.settle_at(T0 + n * 200 * MS)));
+    for n in 0..5 {
+        case.settle_at(T0 + n * 200 * MS);
+    }
     let taken = case.take("ready", 1).remove(0);
     assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &[(T0 + S).to_string().as_str(), &taken.id]), 1);
     case.settle_at(T0 + 2 * S);

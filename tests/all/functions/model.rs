@@ -275,11 +275,7 @@ impl Pair {
                 }
             }
             Op::Advance(ms) => self.advance(*ms),
-            Op::StepBack(ms) => {
-                self.workers(&workers::Op::Take(1_000))?; // the age of what no worker has read counts from when somebody looks
-                self.now -= ms * MS;
-                self.fail_over(); // what the other server remembers is from a later time
-            }
+            Op::StepBack(ms) => self.step_back(*ms)?,
             Op::Operate(op) => self.operate(op)?,
             Op::WithOptions(op) => self.with_options(op)?,
             Op::Set(op) => self.set(op)?,
@@ -291,6 +287,13 @@ impl Pair {
             Op::Configure(n) => self.configure(*n)?,
         }
         self.compare()
+    }
+
+    fn step_back(&mut self, ms: u64) -> Result<(), TestCaseError> {
+        self.workers(&workers::Op::Take(1_000))?; // the age of what no worker has read counts from when somebody looks
+        self.now -= ms * MS;
+        self.fail_over(); // what the other server remembers is from a later time
+        Ok(())
     }
 
     fn configure(&mut self, n: usize) -> Result<(), TestCaseError> {

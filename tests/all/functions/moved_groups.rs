@@ -122,7 +122,9 @@ fn a_group_that_is_moved_between_two_parts_of_a_pass_loses_nothing() {
     case.settle_at(T0);
     let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     case.push_at(T0, "b", &names.iter().map(String::as_str).collect::<Vec<_>>());
-    (0..20).for_each(|n| drop(case.settle_at(T0 + n * MS)));
+    for n in 0..20 {
+        case.settle_at(T0 + n * MS);
+    }
     let key = case.key("ready");
     let held = case.take("ready", 8);
     assert_eq!(held.len(), 8);
@@ -192,7 +194,9 @@ fn history(server: &Server, seed: u64, moves_ours: bool) {
             }
             45..65 => {
                 let some = case.take("ready", rng.usize(1..4));
-                some.iter().for_each(|entry| *got.entry(entry.text("job")).or_default() += 1);
+                for entry in &some {
+                    *got.entry(entry.text("job")).or_default() += 1;
+                }
                 hand.extend(some);
             }
             65..78 if !hand.is_empty() => {
@@ -223,7 +227,9 @@ fn history(server: &Server, seed: u64, moves_ours: bool) {
                     pushed += 1;
                     case.settle_at(now);
                     let some = case.take("ready", rng.usize(1..4));
-                    some.iter().for_each(|entry| *got.entry(entry.text("job")).or_default() += 1);
+                    for entry in &some {
+                        *got.entry(entry.text("job")).or_default() += 1;
+                    }
                     hand.extend(some);
                 }
                 reap_at(&mut case, "", true);

@@ -36,8 +36,8 @@ fn jobs_that_are_out_on_a_route_that_is_no_longer_the_bucket_s_are_counted() {
 
 #[test]
 fn jobs_of_a_budget_that_are_out_on_any_of_many_routes_are_counted() {
-    let buckets: String =
-        (0..40).map(|n| format!("[[bucket]]\nmatch = 'b{n}'\nwithin = 'api'\nroute = 'r{n}'\n")).collect();
+    let bucket = |n| format!("[[bucket]]\nmatch = 'b{n}'\nwithin = 'api'\nroute = 'r{n}'\n");
+    let buckets = (0..40).map(bucket).collect::<Vec<_>>().concat();
     let toml = format!(
         "[defaults]\nrate = '10/s'\n[limits]\nready_window = 'off'\n[[budget]]\nmatch = 'api'\nrate = '1000/s'\ntold = 'stop'\n{buckets}\
          [[bucket]]\nmatch = 'a'\nwithin = 'api'\n"

@@ -69,7 +69,7 @@ fn forty_bodies_of_8_mb_that_do_not_end_hold_64_mib_together_and_give_way() {
     let push = |body: &[u8]| door.ask(request, &headers, body).status;
     eventually("there is room again", || push(b"1\n2\n") == 200);
     // All of them end now: what 40 of them are on their way to Redis is bounded too. A line is larger than a job may be.
-    let lines = [&[b'x'; MIB - 1][..], b"\n"].concat().repeat(8);
+    let lines = [&vec![b'x'; MIB - 1][..], b"\n"].concat().repeat(8);
     let whole = written(door.port, request, &headers, &lines, "close");
     std::thread::scope(|scope| {
         for _ in 0..40 {

@@ -548,7 +548,7 @@ fn live(pushes: &[(u64, String, usize)], workers: usize) -> Live {
     let _daemon = Daemon::start(home.path());
     let (dues, began) = (Mutex::new(Vec::new()), Instant::now());
     let (ready, all) = (case.key("ready"), pushes.iter().map(|(_, _, jobs)| jobs).sum::<usize>());
-    let mut pushed = Vec::new();
+    let mut sent = Vec::new();
     std::thread::scope(|scope| {
         for worker in 0..workers {
             let (dues, ready) = (&dues, &ready);
@@ -572,24 +572,24 @@ fn live(pushes: &[(u64, String, usize)], workers: usize) -> Live {
         for (burst, (at_ms, bucket, jobs)) in pushes.iter().enumerate() {
             std::thread::sleep((began + Duration::from_millis(*at_ms)).saturating_duration_since(Instant::now()));
             let (queue, jobs) = (case.queue(bucket), vec![burst.to_string(); *jobs]);
-            let mut both = redis::pipe(); // the time of the server at which it is pushed
+            let mut both = redis::pipe(); // the time of the server at which it is sent
             both.atomic().cmd("TIME").cmd("FCALL").arg("drip_push").arg(1).arg(queue).arg(&jobs);
-            let ((seconds, micros), _): ((u64, u64), redis::Value) = both.query(&mut case.redis).expect("pushed");
-            pushed.push((seconds * 1_000_000 + micros, bucket.clone(), jobs.len()));
+            let ((seconds, micros), _): ((u64, u64), redis::Value) = both.query(&mut case.redis).expect("sent");
+            sent.push((seconds * 1_000_000 + micros, bucket.clone(), jobs.len()));
         }
     });
     let mut dues = dues.into_inner().expect("no thread panics");
     dues.sort_by_key(|(_, due_us, _)| *due_us);
     let (mut late_us, mut waits_ms) = (HashMap::<&str, u64>::new(), [Vec::new(), Vec::new()]);
     for (burst, due_us, at_us) in &dues {
-        let (pushed_us, bucket, _) = &pushed[*burst];
+        let (pushed_us, bucket, _) = &sent[*burst];
         let late = late_us.entry(bucket).or_default();
         let wait = *due_us as f64 - *pushed_us as f64;
         waits_ms[0].push(wait / 1e3);
         waits_ms[1].push((wait - *late as f64) / 1e3);
         *late += at_us - due_us;
     }
-    Live { pushed, waits_ms }
+    Live { pushed: sent, waits_ms }
 }
 
 /// Compare a live run with the simulation of the traffic that it had.
@@ -607,7 +607,7 @@ fn compare(seconds: u64, workers: usize) {
     let simulated = group(&said, "*");
     let left = number(simulated, "pushed") - number(simulated, "rejected") - number(simulated, "waiting");
     let [waits, corrected] = &mut live.waits_ms;
-    assert_eq!(waits.len() as f64, left, "each has left: {simulated}");
+    assert_eq!(waits.len(), left as usize, "each has left: {simulated}");
     for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
         let (lived, on_time) = (quantile(waits, share), quantile(corrected, share));
         let simulated = number(&simulated["wait_ms"], name);

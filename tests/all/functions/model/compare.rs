@@ -165,7 +165,7 @@ impl Pair {
             let expect = expect.map(|(id, line)| (id.clone(), line.text())).collect();
             prop_assert_eq!(lines, expect, "what is known of the jobs of {}", bucket);
             for ((_, id, key), change) in self.model.changed.iter().filter(|((b, ..), _)| b == bucket) {
-                let found = changed.get(&format!("{id} {key}")).map(|text| text.is_empty());
+                let found = changed.get(&format!("{id} {key}")).map(String::is_empty);
                 prop_assert_eq!(found, Some(change.is_none()), "what has changed of {} {} in {}", id, key, bucket);
             }
         }

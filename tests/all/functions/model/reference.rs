@@ -9,6 +9,7 @@ use super::policy::{Policy, Record};
 use super::settings::Own;
 use super::slow::Slow;
 use super::strangers::Lost;
+use super::submit::Changed;
 use crate::rig::MS;
 
 /// The end of a bucket's first back-off; `None`: it is over, and the bucket was scheduled for it.
@@ -219,9 +220,8 @@ impl Model {
             "full"
         };
         for job in gone {
-            let changed =
-                job.options.as_ref().and_then(|o| self.taken(bucket, &o.id, &format!("q{}", o.accepted), 0).0);
-            let body = changed.flatten().map_or(job.body, |job| job.body);
+            let changed = job.options.as_ref().map(|o| self.taken(bucket, &o.id, &format!("q{}", o.accepted), 0).0);
+            let body = if let Some(Changed::Replaced(other)) = changed { other.body } else { job.body };
             self.rejected.push((bucket.to_owned(), body, reason));
         }
     }

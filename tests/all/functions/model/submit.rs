@@ -29,6 +29,13 @@ pub(super) struct Told {
     pub(super) by: String,
 }
 
+/// What has changed of a job since it was stored.
+pub(super) enum Changed {
+    Nothing,
+    Cancelled,
+    Replaced(Job),
+}
+
 impl Model {
     /// "Verdicts are decided in this order: replaced, duplicate, full, late, gated, else delayed or queued." `made` is the id of a job that
     /// came without one. `None`: it is too large.
@@ -52,9 +59,9 @@ impl Model {
         };
         if let Some(id) = &asked.id {
             let line = self.line(bucket, id).filter(|line| !line.is_cancelled()).cloned();
-            if line.is_some() && asked.replaces {
+            if let Some(line) = line.clone().filter(|_| asked.replaces) {
                 let job = Job { body: body.into(), options: Some(options(id)) };
-                let eta = self.replace(now, bucket, line.expect("some"), job, at, due);
+                let eta = self.replace(now, bucket, line, job, at, due);
                 self.settle(bucket, &state);
                 self.stand(now, bucket, state.due);
                 let five = [1, state.keeps as i64, p.capacity as i64, -1, eta];
@@ -185,10 +192,14 @@ impl Model {
         }
     }
 
-    /// A job is gone from where it waited. Replies what has changed of it since it was stored (`Some(None)`: it was cancelled), and the time by
-    /// which its id is remembered if it leaves; 0: it is not. Where it is dropped its id is free.
-    pub(super) fn taken(&mut self, bucket: &str, id: &str, key: &str, accepted: u64) -> (Option<Option<Job>>, u64) {
-        let changed = self.changed.remove(&(bucket.into(), id.into(), key.into()));
+    /// A job is gone from where it waited. Replies what has changed of it since it was stored, and the time by which its id is remembered if it
+    /// leaves; 0: it is not. Where it is dropped its id is free.
+    pub(super) fn taken(&mut self, bucket: &str, id: &str, key: &str, accepted: u64) -> (Changed, u64) {
+        let changed = match self.changed.remove(&(bucket.into(), id.into(), key.into())) {
+            None => Changed::Nothing,
+            Some(None) => Changed::Cancelled,
+            Some(Some(job)) => Changed::Replaced(job),
+        };
         let Some(line) = self.line(bucket, id).cloned() else { return (changed, accepted) };
         if line.key() != key {
             return (changed, 0); // it is about another job

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::jobs::{Job, Options, Ready, Retry};
 use super::policy::Policy;
 use super::reference::{Held, Model, State, Turns};
+use super::submit::Changed;
 use crate::rig::S;
 
 impl Model {
@@ -305,9 +306,9 @@ impl Model {
             let id = retry.options.id.clone();
             let (changed, accepted) = self.taken(bucket, &id, &format!("r{}", retry.entry), 0);
             match changed {
-                Some(None) => continue, // it was cancelled
-                Some(Some(job)) => (retry.body, retry.options) = (job.body, job.options.expect("it was submitted")),
-                None => {}
+                Changed::Cancelled => continue,
+                Changed::Replaced(job) => (retry.body, retry.options) = (job.body, job.options.expect("submitted")),
+                Changed::Nothing => {}
             }
             self.left(now, bucket, &id, accepted);
             if retry.options.deadline.is_some_and(|deadline| deadline < now) {
@@ -364,9 +365,9 @@ impl Model {
             let (changed, accepted) = self.taken(bucket, id, &format!("{state}{accepted}"), *accepted);
             remembered = accepted;
             match changed {
-                Some(None) => return, // it was cancelled
-                Some(Some(other)) => job = other,
-                None => {}
+                Changed::Cancelled => return,
+                Changed::Replaced(other) => job = other,
+                Changed::Nothing => {}
             }
         }
         let deadline = job.options.as_ref().and_then(|options| options.deadline);
