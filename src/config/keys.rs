@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::model::duration::LONGEST;
 use crate::model::expectation;
 use crate::model::parent::Parent;
-use crate::model::policy::Policy;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
 use crate::model::ready_window::ReadyWindow;
@@ -75,6 +74,10 @@ pub(super) const JOB_RATE_HINT: &str = "write a count and a period, as in \"500/
 pub(super) const TOLD_HINT: &str = "write \"stop\", \"spread\" or \"off\"";
 
 /// The allowed values of `ttl`.
+/// What `cost_max` may hold.
+pub(super) const COST_MAX_HINT: &str =
+    "write a whole number, 1 to 100000, or \"minute\", what the rate lets out in one";
+
 pub(super) const TTL_HINT: &str =
     "write a whole number and a unit (us ms s m h d), as in \"30s\": 1ms to 366d, or \"none\"";
 
@@ -209,9 +212,10 @@ pub const POLICY: &[Key] = &[
     ),
     key(
         "cost_max",
-        "what `rate` lets out in a minute",
-        Allowed::Number(1, Policy::COST_MOST),
-        "The most that one job may cost: 1 at least, 100,000 at most. A job that costs more stops the budgets above for longer; it is refused.",
+        "\"minute\"",
+        Allowed::Words(COST_MAX_HINT),
+        "The most that one job may cost. `\"minute\"`: what the rate lets out in a minute, but at least 1 and at most 100,000. A job that costs \
+         more is refused: it would stop the budgets above for longer.",
     ),
 ];
 

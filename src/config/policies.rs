@@ -43,7 +43,7 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
         ordered: section.read("ordered", toml::Value::as_bool, problems).unwrap_or(base.ordered),
         dedup: section.duration("dedup", problems).unwrap_or(base.dedup),
         ttl: section.read("ttl", ttl, problems).unwrap_or(base.ttl),
-        cost_max: section.number("cost_max", problems).or(base.cost_max),
+        cost_max: section.read("cost_max", read_cost_max, problems).unwrap_or(base.cost_max),
         node: read_node(section, &base.node, problems),
     }
 }
@@ -58,6 +58,15 @@ fn read_backoff(section: &mut Section, base: &Policy, problems: &mut Problems) -
         (initial, max)
     } else {
         (base.backoff_initial, base.backoff_max)
+    }
+}
+
+/// Read the most that a job may cost; `Some(None)`: what its rate lets out in a minute.
+#[expect(clippy::option_option, reason = "`None` is a value that cannot be read")]
+fn read_cost_max(value: &toml::Value) -> Option<Option<u64>> {
+    match value {
+        toml::Value::Integer(n) => u64::try_from(*n).ok().filter(|n| (1..=Policy::COST_MOST).contains(n)).map(Some),
+        other => (other.as_str()? == "minute").then_some(None),
     }
 }
 

@@ -174,6 +174,7 @@ fn words(key: &Key, hint: &str) -> Schema {
         "rate" => rate().description(about).into(),
         "job_rate" => or_word(rate(), "none", key.about),
         "ttl" => or_word(time(), "none", key.about),
+        "cost_max" => or_word(whole(1, 100_000), "minute", key.about),
         "concurrency" => or_word(whole(1, 100_000), "none", key.about),
         "overflow" => one_word(&["reject", "drop-oldest"]).description(about).into(),
         "told" => one_word(&Told::ALL.map(Told::as_str)).description(about).into(),

@@ -266,14 +266,12 @@ fn chain(at: usize, above: &[Above], depths: &[Option<usize>]) -> Vec<usize> {
     way
 }
 
-/// The warnings about buckets whose jobs may cost too little: a budget that counts both jobs and what they cost lets out more in a minute
-/// than one job may cost, by a limit that follows from the bucket's rate and that nobody wrote.
+/// The warnings about buckets whose jobs may cost less than a budget that counts their cost lets out in a minute, where nobody wrote that.
 pub(super) fn cost_warnings(record: &Record) -> Vec<String> {
     let mut tree = Tree::of(&record.budgets);
-    let defaults = [("defaults".to_owned(), &record.defaults)];
-    let buckets = record.buckets.iter().enumerate();
-    let buckets = buckets.map(|(at, entry)| (format!("bucket[{}] {:?}", at + 1, entry.glob), &entry.policy));
-    let warned = defaults.into_iter().chain(buckets).filter_map(|(name, policy)| {
+    let named =
+        record.buckets.iter().zip(1..).map(|(entry, n)| (format!("bucket[{n}] {:?}", entry.glob), &entry.policy));
+    let warned = [("defaults".to_owned(), &record.defaults)].into_iter().chain(named).filter_map(|(name, policy)| {
         let parent = policy.node.within.as_ref().filter(|_| policy.cost_max.is_none())?;
         let budget = &record.budgets[*tree.meant_by(parent).first()?];
         let (rate, _) = budget.policy.rate.zip(budget.policy.node.job_rate)?;
@@ -291,8 +289,7 @@ pub(super) fn cost_warnings(record: &Record) -> Vec<String> {
 
 /// The warnings about rates that can never be reached, because each budget that may be above has a lower one.
 pub(super) fn warnings(record: &Record) -> Vec<String> {
-    let mut tree = Tree::of(&record.budgets);
-    let mut found = Vec::new();
+    let (mut tree, mut found) = (Tree::of(&record.budgets), Vec::new());
     let mut look = |name: String, node: &Node, rate: Rate| {
         let Some(parent) = &node.within else { return };
         let above = tree.meant_by(parent);

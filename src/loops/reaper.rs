@@ -120,7 +120,6 @@ impl Reaper {
     /// hold slots.
     async fn pass(&mut self) -> Result<(Duration, bool), StoreError> {
         let (began, mut from, mut left, mut live) = (Instant::now(), None, PASS_AT_MOST, 0);
-        self.keep_keys().await?;
         loop {
             let take_back = self.since.elapsed() >= GRACE;
             let reaped = match self.store.reap(take_back, from).await {
@@ -133,6 +132,9 @@ impl Reaper {
             debug!(removed = reaped.removed, live = reaped.live, "reaped");
             self.notes.say(&reaped.notes);
             self.warn_of_many(reaped.dead);
+            if reaped.keys_may_end {
+                self.keep_keys().await?;
+            }
             live += reaped.live;
             left = reaped.left.map_or(left, |of_part| left.min(of_part));
             if reaped.next.is_none() {

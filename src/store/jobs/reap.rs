@@ -26,6 +26,8 @@ pub struct Reaped {
     pub notes: Vec<Note>,
     /// Whether entries hold slots.
     pub holds_slots: bool,
+    /// Whether keys may have a time to live, which [`Store::keep_keys`] takes away. Only the first part of a pass says so.
+    pub keys_may_end: bool,
 }
 
 /// The result of a part of a pass over the slots.
@@ -49,7 +51,7 @@ impl Store {
         let (route, id) = from.unwrap_or_default();
         self.call_function("drip__reap", &[self.keys().policy()], ("", take_back, route, id))
             .await?
-            .first(9)
+            .first(10)
             .decode_with(reaped)
     }
 
@@ -74,11 +76,11 @@ impl Store {
     }
 }
 
-/// The route and the entry at which the pass goes on, five numbers, the notes, and whether entries hold slots.
-type ReapReply = (Text, Text, i64, i64, i64, i64, i64, Vec<FlatNote>, i64);
+/// The route and the entry at which the pass goes on, five numbers, the notes, and whether entries hold slots and keys may end.
+type ReapReply = (Text, Text, i64, i64, i64, i64, i64, Vec<FlatNote>, i64, i64);
 
 fn reaped(
-    (Text(route), Text(id), left, taken_back, removed, live, dead, notes, holds_slots): ReapReply,
+    (Text(route), Text(id), left, taken_back, removed, live, dead, notes, holds_slots, keys_may_end): ReapReply,
 ) -> Option<Reaped> {
     Some(Reaped {
         next: (!route.is_empty()).then_some((route, id)),
@@ -89,6 +91,7 @@ fn reaped(
         dead: count(dead)?,
         notes: Note::all(notes),
         holds_slots: holds_slots == 1,
+        keys_may_end: keys_may_end == 1,
     })
 }
 

@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use redis::FromRedisValue;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::level_limits::{QuotaUsed, ToldLimit};
 use super::routes::Ready;
 use super::status::WritesRefused;
-use crate::model::bucket::BucketName;
 use crate::model::duration::{show, show_per_period};
-use crate::model::limiter::Limiter;
-use crate::model::source::Source;
+use crate::model::{bucket::BucketName, limiter::Limiter, source::Source};
 use crate::store::client::Store;
 use crate::store::connection::{StoreError, Text};
 use crate::store::control::settings::Stands;

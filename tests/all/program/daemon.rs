@@ -130,7 +130,7 @@ fn rates_hold_in_real_time_over_the_long_run_and_in_every_window() {
 }
 
 #[test]
-fn an_idle_daemon_sends_at_most_2_commands_a_second_whatever_waits_for_its_due_and_uses_next_to_no_cpu() {
+fn an_idle_daemon_sends_at_most_5_commands_in_2_seconds_whatever_waits_for_its_due_and_uses_next_to_no_cpu() {
     let server = Server::start(&[]);
     let home = tempfile::tempdir().expect("a directory");
     let config = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '1/h'\n", server.url());
@@ -172,10 +172,10 @@ fn an_idle_daemon_sends_at_most_2_commands_a_second_whatever_waits_for_its_due_a
         let (sent, ticks) = (commands(&mut redis) - before - 1, ticks() - ticks_before);
         println!("idle: {sent} commands (those inside functions included) and {ticks} ticks in {took:.1} s");
         // A tick is a hundredth of a second; what it costs to the tick is the bench's business.
-        sent as f64 <= 2.0 * took && ticks as f64 <= 2.0 * took
+        sent as f64 <= 2.5 * took && ticks as f64 <= 2.0 * took
     };
     // The best of three: on a busy machine that sleeps too long, what comes every ten seconds may come twice.
-    assert!((0..3).any(is_idle), "it sends more than two commands a second, or uses more than a fiftieth of its time");
+    assert!((0..3).any(is_idle), "it sends more than five commands in two seconds, or uses more than a fiftieth of its time");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::http::{Answer, Door, TOKENS};
 use crate::rig::{Server, eventually};
 
 /// A tree with all that a budget and a bucket may have, so that as little as possible of an answer is null.
-const POLICIES: &str = "[defaults]\nrate = '1/h'\ncapacity = 10\n[limits]\nmax_job_bytes = 1000\n\
+const POLICIES: &str = "[defaults]\nrate = '1/h'\ncost_max = 10\ncapacity = 10\n[limits]\nmax_job_bytes = 1000\n\
      [[budget]]\nmatch = 'tenant'\nrate = '2/h'\nquota = '100/d'\nconcurrency = 5\n\
      [[bucket]]\nmatch = 'in:*'\nwithin = 'tenant'\nquota = '90/d@+02:00'\nconcurrency = 3\n\
      [[bucket]]\nmatch = 'small'\ncapacity = 1\n[[bucket]]\nmatch = 'fast'\nrate = '1000/s'\n\

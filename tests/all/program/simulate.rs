@@ -225,7 +225,9 @@ fn what_is_pushed_into_full_buckets_names_with_brackets_and_bursts_of_any_cost_i
 
 #[test]
 fn what_bound_is_asked_between_round_times_and_use_is_at_most_the_whole() {
-    let shell = Shell::new("[defaults]\nrate = '10/s'\ncapacity = 100000\n[[bucket]]\nmatch = 'rare'\nrate = '1/h'\n");
+    let shell = Shell::new(
+        "[defaults]\nrate = '10/s'\ncapacity = 100000\n[[bucket]]\nmatch = 'rare'\nrate = '1/h'\ncost_max = 3\n",
+    );
     let day = shell.file("day.jsonl", "{\"at_ms\":0,\"bucket\":\"sms:1\",\"jobs\":20000}\n");
     for lasts in ["1m", "10m"] {
         let said = simulate(&shell, &["--trace", &day, "--for", lasts]);

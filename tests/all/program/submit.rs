@@ -8,7 +8,7 @@ use crate::rig::{Case, Daemon, Server, eventually};
 
 #[test]
 fn push_takes_options_and_says_what_became_of_the_job() {
-    let shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    let shell = Shell::new("[defaults]\nrate = '1/h'\ncost_max = 100\ncapacity = 2\n");
     let (code, out, err) = shell.run(&["push", "b", "one", "--id", "order-7", "--header", "Traceparent: 00-x"]);
     assert_eq!((code, out.as_str(), err.as_str()), (0, "queued: 1 of 2 waiting, due in 0 ms, id order-7\n", ""));
     let (code, out, _) = shell.run(&["push", "b", "one", "--id", "order-7"]);
@@ -43,12 +43,43 @@ fn push_takes_options_and_says_what_became_of_the_job() {
     assert_eq!((code, err.contains("b knows no job nobody")), (1, true), "{err}");
     let (code, out, _) = shell.run(&["job", "cancel", "b", "--delayed", "--yes"]);
     assert_eq!((code, out.as_str()), (0, "b: 1 delayed jobs dropped\n"));
-    assert_eq!(shell.run(&["job", "find", "b", "d"]).1, "d: left\n");
+    assert_eq!(shell.run(&["job", "find", "b", "d"]).1, "d: unknown\n");
+}
+
+#[test]
+fn a_job_that_waits_is_replaced_by_the_command_by_a_file_and_over_http() {
+    let mut door = Door::open("[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    assert_eq!(door.push("a", b"first").status, 202);
+    eventually("it leaves its place to others", || door.shell.case.stream("ready").len() == 1);
+    for id in ["1", "2"] {
+        let (code, out, err) = door.shell.run(&["push", "a", "old", "--id", id, "--replace"]);
+        assert_eq!((code, out.starts_with("queued: ")), (0, true), "{out}{err}");
+    }
+    let (code, out, err) = door.shell.run(&["push", "a", "new 1", "--id", "1", "--replace"]);
+    assert_eq!((code, out.starts_with("replaced: 2 of 2 waiting")), (0, true), "{out}{err}");
+    let file = door.shell.file("jobs", "{\"id\":\"2\",\"n\":1}\n{\"id\":\"2\",\"n\":2}\n{\"id\":\"3\",\"n\":3}\n");
+    let (code, _, err) = door.shell.run(&["push", "a", "--file", &file, "--id-from", ".id", "--replace"]);
+    assert_eq!((code, err.contains("2 accepted, 1 rejected")), (75, true), "{err}");
+    for wrong in [&["push", "a", "x", "--replace"][..], &["push", "a", "--file", &file, "--replace"]] {
+        assert_eq!(door.shell.run(wrong).0, 2, "which job is to be replaced is not said: {wrong:?}");
+    }
+    let push = |headers: &[(&str, &str)]| door.ask("POST /v1/buckets/a/jobs", headers, b"over http");
+    let said = push(&[("Drip-Id", "1"), ("Drip-Replace", "true")]).json(200);
+    assert_eq!((&said["verdict"], &said["accepted"], &said["depth"]), (&json!("replaced"), &json!(1), &json!(2)));
+    assert_eq!(push(&[("Drip-Id", "1"), ("Drip-Replace", "false")]).json(200)["verdict"], "duplicate");
+    assert_eq!(push(&[("Drip-Replace", "true")]).status, 400);
+    assert_eq!(push(&[("Drip-Id", "1"), ("Drip-Replace", "yes")]).status, 400);
+    let too_dear = push(&[("Drip-Id", "1"), ("Drip-Cost", "2")]);
+    assert!(too_dear.status == 400 && String::from_utf8_lossy(&too_dear.body).contains("cost_max is 1"));
+    let page: Vec<redis::Value> = door.shell.case.fcall("drip__front", &["queue:a"], &["", "10", "100"]);
+    let shown: Vec<String> =
+        page[1..].chunks(2).map(|of| redis::from_redis_value(of[1].clone()).expect("a job")).collect();
+    assert_eq!(shown, ["over http", "{\"id\":\"2\",\"n\":2}"], "an operator sees what will leave");
 }
 
 #[test]
 fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_its_id() {
-    let mut door = Door::open("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+    let mut door = Door::open("[defaults]\nrate = '1/h'\ncost_max = 100\ncapacity = 3\n");
     assert_eq!(door.push("a", b"first").status, 202);
     eventually("it leaves its place to others", || door.shell.case.stream("ready").len() == 1);
     let push = |headers: &[(&str, &str)]| door.ask("POST /v1/buckets/a/jobs", headers, b"x");
@@ -66,7 +97,7 @@ fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_i
     assert_eq!(door.get("/v1/buckets/a/jobs/nobody").problem(404).0, "unknown-job");
     let cancel = |id: &str| door.ask(&format!("DELETE /v1/buckets/a/jobs/{id}"), &[], b"");
     assert_eq!(cancel("order-7").json(200)["cancelled"], true);
-    assert_eq!(door.get("/v1/buckets/a/jobs/order-7").json(200)["state"], "left");
+    assert_eq!(door.get("/v1/buckets/a/jobs/order-7").problem(404).0, "unknown-job", "its id is free");
     assert_eq!(cancel("nobody").problem(404).0, "unknown-job");
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
@@ -117,7 +148,7 @@ fn an_adjustment_is_obeyed_by_a_daemon_that_starts_after_another_was_killed() {
 
 #[test]
 fn lines_of_a_file_have_their_ids_and_costs_in_fields_so_that_it_can_be_pushed_again() {
-    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncost_max = 100000\ncapacity = 3\n");
     let lines = [
         r#"{"n":1,"order":"a-1","tokens":40}"#,
         r#"{"n":2,"order":2,"tokens":"7"}"#,

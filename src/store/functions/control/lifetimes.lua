@@ -40,13 +40,13 @@ do
     end
   end
 
-  -- may_end: whether any key on this server has a time to live, besides that of the heartbeats.
-  local function may_end(ctx)
-    local figures = pcall_redis('INFO', 'keyspace')
+  -- may_end: whether any key on this server has a time to live, besides the heartbeats of whoever asks.
+  -- cost   1 call
+  function lifetimes.may_end()
+    local figures, n = pcall_redis('INFO', 'keyspace'), 0
     if base.is_error(figures) then return true end
-    local n = base.number(pcall_redis('PTTL', ctx.k.daemons)) > 0 and -1 or 0
     for expires in gmatch(figures, 'expires=(%d+)') do n = n + expires end
-    return n > 0
+    return n > 1
   end
 
   -- keep_common: the keys of which there is one each, and those of routes.
@@ -83,10 +83,9 @@ do
   -- args   now_us
   -- reply  { 1: there is more in this pass, notes { kind, subject, detail, count, ... }: each key that had a time to
   --        live, at most 100 }
-  -- cost   O(PAGE), and O(routes) at the beginning of a pass; 2 calls where no other key of the server has such a time
+  -- cost   O(PAGE), and O(routes) at the beginning of a pass
   function lifetimes.keep(ctx)
     local m, notes = ctx.memory, {}
-    if not m.lifetimes and not may_end(ctx) then return { 0, notes } end
     if not m.lifetimes then
       m.lifetimes = { set = 1, cursor = '0' }
       keep_common(ctx, notes)

@@ -170,7 +170,8 @@ do
   end
 
   -- submitted: the turn of a submitted job, of `bytes` as it is stored, from the queue (`state` q) or delayed (d). It
-  -- leaves, or it is dropped without taking a slot. `more`: more jobs wait. Replies whether it is gone from where it waited.
+  -- leaves, or it is dropped without taking a slot. `more`: more jobs wait. Replies whether it is gone from where it
+  -- waited.
   -- reads, writes  the ready stream, the ids, what `left` writes      cost  3 calls
   function leave.submitted(ctx, s, r, o, state, bytes, more)
     local name = s.bucket

@@ -1,5 +1,5 @@
 -- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report,
---   jobs.node_change, jobs.release, jobs.throttle, policy.record, queue.dead_entry, queue.envelope, queue.ids,
+--   jobs.node_change, jobs.release, jobs.throttle, policy.record, queue.dead_entry, queue.envelope,
 --   queue.retries, state
 -- Dispatched jobs: ack, adjust and fail; and taking a job back, which the reaper does too.
 

@@ -1,5 +1,5 @@
--- needs: base, base.keys, context, context.memory, jobs, jobs.heal, jobs.release, limits.constraint_store,
---   policy.record, queue.retries, route, route.position, state
+-- needs: base, base.keys, context, context.memory, control.lifetimes, jobs, jobs.heal, jobs.release,
+--   limits.constraint_store, policy.record, queue.retries, route, route.position, state
 -- Reap: take back jobs from workers that fell silent, and delete entries that are finished, for workers that use a
 -- plain XACK.
 
@@ -262,7 +262,7 @@ do
   --        pass)
   -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
   --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots, or
-  --          nodes wait (jobs/heal) }
+  --          nodes wait (jobs/heal), 1: a pass begins, and keys may have a time to live (control/lifetimes) }
   -- cost   O(batch)
   function reap.reap(ctx, args)
     local m = ctx.memory
@@ -303,6 +303,7 @@ do
     return {
       at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
       is_error(dead) and 0 or dead, context.notes_of(ctx), heal.is_needed(ctx.k),
+      (args[3] or '') == '' and lifetimes.may_end() and 1 or 0,
     }
   end
 end

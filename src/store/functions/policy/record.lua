@@ -118,11 +118,10 @@ do
       and not any_policy(rec, function(p) return p.within end)
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.job or rec.defaults.forward
-    rec.quarter = max(1, floor(rec.limits.batch / 4))
-    rec.ended_us = 0
-    local shortest = rec.defaults.lease_ms
-    for _, entry in ipairs(rec.buckets) do shortest = min(shortest, entry.policy.lease_ms or shortest) end
-    rec.shortest_lease_ms = shortest
+    rec.quarter, rec.ended_us, rec.shortest_lease_ms = max(1, floor(rec.limits.batch / 4)), 0, rec.defaults.lease_ms
+    for _, entry in ipairs(rec.buckets) do
+      rec.shortest_lease_ms = min(rec.shortest_lease_ms, entry.policy.lease_ms or huge)
+    end
     return rec
   end
 

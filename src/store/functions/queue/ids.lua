@@ -1,4 +1,4 @@
--- needs: base, queue.envelope
+-- needs: base
 -- Ids: what is known of submitted jobs by their ids.
 --
 -- <prefix>:jobs:<bucket> is a hash of the submitted jobs that wait in a bucket, also those without a given id:

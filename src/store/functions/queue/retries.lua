@@ -106,7 +106,7 @@ do
     return retries.expect(ctx, name, ends)
   end
 
-  -- first_at: the earliest time at which a retry or delayed job of any bucket may leave, as the index has it, or `huge`.
+  -- first_at: the earliest time at which a retry or delayed job of any bucket may leave, by the index, or `huge`.
   function retries.first_at(ctx) return base.first_score(ctx.k.retries) end
 
   -- first_end: the earliest end of a back-off, or `huge`.

@@ -1,7 +1,7 @@
 -- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.daemons,
 --   limits.constraint_store, limits.constraints, limits.slots, pace.quota, pace.rate, pace.told, policy.chain,
---   policy.record, policy.setting, queue.envelope, queue.gate, queue.push, route, state, state.bucket, state.waiting,
---   tree.budget, view.routes
+--   policy.record, policy.setting, queue.envelope, queue.gate, queue.ids, queue.push, route, state, state.bucket,
+--   state.waiting, tree.budget, view.routes
 -- Explain: why a bucket waits, and what a change or a push would do to it. Both only read. Both compute with the steps
 -- that do the thing itself: `bucket.decide`, the push, the rates. The program (src/explain) puts the facts into words.
 
@@ -311,6 +311,9 @@ do
     while #sums < min(b.len, COSTS_READ) and bytes < MIB do
       local job = call('LINDEX', b.queue, -(#sums + 1))
       local o = envelope.read(ctx.magic, job)
+      if o and not o.is_newer then
+        o = envelope.changed_by(ctx.magic, o, ids.at_turn(ctx, b.name, o.id, 'q', o.accepted_us).changed)
+      end
       bytes, sum = bytes + #job, sum + (o and o.cost or 1) - 1
       sums[#sums + 1] = sum
     end

@@ -1,4 +1,4 @@
--- needs: base, base.keys, context, context.trace, queue.envelope
+-- needs: base, base.keys, context, context.trace, queue.envelope, queue.ids
 -- Front: what the page of a bucket shows besides its row: the jobs that leave next, and the last dispatches. Nothing is
 -- written.
 
@@ -16,7 +16,7 @@ do
   -- errors BADBUCKET BADARG WRONGTYPE
   -- cost   O(jobs), and at most 1 MiB of jobs or one job: a job of a list must be read whole
   function front.jobs(redis_keys, args)
-    local space, _, err = keys.bucket_of(redis_keys)
+    local space, name, err = keys.bucket_of(redis_keys)
     if err then return err end
     local most, first = base.whole(args[2], 1, JOBS_MOST), base.whole(args[3], 1, BYTES_MOST)
     if not most or not first then
@@ -29,7 +29,11 @@ do
     for i = 1, min(most, len) do
       if bytes >= MIB then break end
       local stored = call('LINDEX', queue, -i)
-      local job = envelope.body_of(mark, stored)
+      local job, o = envelope.body_of(mark, stored)
+      if o then
+        local known = ids.at_turn({ k = keys.of(space) }, name, o.id, 'q', o.accepted_us)
+        job, bytes = envelope.changed_by(mark, o, known.changed).body, bytes + #(known.changed or '')
+      end
       reply[2 * i], reply[2 * i + 1], bytes = #job, sub(job, 1, first), bytes + #stored
     end
     return reply

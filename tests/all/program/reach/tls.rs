@@ -246,7 +246,9 @@ fn each_node_of_a_cluster_is_verified_by_the_name_that_it_was_given_under() {
         shell
     };
     // A node that does not know its own address gives none: it is where it was asked.
-    let (code, out, err) = shell("localhost").run(&["push", "acme", "x"]);
+    let first = shell("localhost");
+    let _daemon = Daemon::start(first.home());
+    let (code, out, err) = first.run(&["push", "acme", "x"]);
     assert_eq!(code, 0, "{out}{err}");
     let (code, _, err) = shell("127.0.0.1").run(&["push", "acme", "x"]);
     assert_eq!(code, 69, "{err}");
