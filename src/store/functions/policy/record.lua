@@ -99,8 +99,7 @@ do
   local function prepare(rec)
     rec.written, rec.slots_text = base.copy(rec.defaults), written_slots(rec)
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
-    -- Only stored where it differs.
-    rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us
+    rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us -- else not stored
     prepared.policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = entry_index.of(rec.buckets), entry_index.of(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
