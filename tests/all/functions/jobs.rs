@@ -31,7 +31,7 @@ fn fail_at(case: &mut Case, now: u64, id: &str, options: &[&str]) -> i64 {
 pub(super) fn reap_at(case: &mut Case, now: &str, take_back: bool) -> (i64, i64, i64) {
     let (mut route, mut id, mut sum) = (String::new(), String::new(), (0, 0, i64::MAX));
     for _ in 0..10_000 {
-        let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64) =
+        let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64, i64) =
             case.fcall("drip__reap", &["policy"], &[now, if take_back { "1" } else { "0" }, &route, &id]);
         sum = (sum.0 + reply.3, sum.1 + reply.4, if reply.2 < 0 { sum.2 } else { sum.2.min(reply.2) });
         (route, id) = (reply.0, reply.1);

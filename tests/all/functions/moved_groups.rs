@@ -132,7 +132,7 @@ fn a_group_that_is_moved_between_two_parts_of_a_pass_loses_nothing() {
         reap_at(&mut case, "", true); // one of them is thorough
     }
     let mut part = |route: &str, id: &str| -> (String, String) {
-        let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64) =
+        let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64, i64) =
             case.fcall("drip__reap", &["policy"], &["", "1", route, id]);
         (reply.0, reply.1)
     };
@@ -142,7 +142,7 @@ fn a_group_that_is_moved_between_two_parts_of_a_pass_loses_nothing() {
         redis::cmd("XGROUP").arg("SETID").arg(&key).arg("workers").arg("$").query(&mut case.redis).expect("moved");
     let mut at = (route, id);
     while !at.0.is_empty() {
-        let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64) =
+        let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64, i64) =
             case.fcall("drip__reap", &["policy"], &["", "1", &at.0, &at.1]);
         at = (reply.0, reply.1);
     }

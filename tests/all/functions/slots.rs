@@ -43,7 +43,8 @@ pub fn reap(case: &mut Case, now: u64) {
     let (mut route, mut id) = (String::new(), String::new());
     for _ in 0..10_000 {
         let args = [now.to_string(), "1".to_owned(), route, id];
-        let reply: (String, String, i64, i64, i64, i64, i64, Value, i64) = case.fcall("drip__reap", &["policy"], &args);
+        let reply: (String, String, i64, i64, i64, i64, i64, Value, i64, i64) =
+            case.fcall("drip__reap", &["policy"], &args);
         (route, id) = (reply.0, reply.1);
         if route.is_empty() {
             return;

@@ -235,7 +235,7 @@ impl Pair {
         let (mut route, mut id, mut sum) = (String::new(), String::new(), 0);
         loop {
             let args = [self.now.to_string(), takes_back.to_owned(), route, id];
-            let reply: (String, String, i64, i64, i64, i64, i64, Value, i64) =
+            let reply: (String, String, i64, i64, i64, i64, i64, Value, i64, i64) =
                 self.case.fcall("drip__reap", &["policy"], &args);
             (route, id) = (reply.0, reply.1);
             sum += reply.3;

@@ -175,7 +175,10 @@ fn an_idle_daemon_sends_at_most_5_commands_in_2_seconds_whatever_waits_for_its_d
         sent as f64 <= 2.5 * took && ticks as f64 <= 2.0 * took
     };
     // The best of three: on a busy machine that sleeps too long, what comes every ten seconds may come twice.
-    assert!((0..3).any(is_idle), "it sends more than five commands in two seconds, or uses more than a fiftieth of its time");
+    assert!(
+        (0..3).any(is_idle),
+        "it sends more than five commands in two seconds, or uses more than a fiftieth of its time"
+    );
 }
 
 #[test]
