@@ -36,7 +36,7 @@ impl Show {
         };
         // Programs ask with the names that they push to: nothing is a glob here.
         if is_glob(bucket.as_str()) {
-            say_err(&format!("{bucket:?} is taken as the name of one bucket"));
+            say_err(&format!("{:?} is taken as the name of one bucket", bucket.as_str()));
         }
         let number = layout.number_of(bucket);
         if self.key {

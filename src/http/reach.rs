@@ -1,8 +1,10 @@
 //! How far a change of a policy reaches: what a token that is for some buckets may change of them.
 //!
 //! Most keys say how a bucket's own jobs wait and leave. The others act on what it shares with other buckets: `within`
-//! spends what a budget allows, or gets out of it; `weight` takes from the share of the siblings; `route` hands the jobs
-//! to other workers. For these the token must be for the budgets too, or the configuration must say the same already.
+//! spends what a budget allows, or gets out of it; `weight` takes from the share of the siblings; `lease` says how long a
+//! worker that died keeps a slot of the budget; `route` hands the jobs to other workers. For these the token must be for
+//! all budgets above too, or the configuration must say the same already. What a job may cost is for tokens of all
+//! buckets: a job that was let in may move below any budget later.
 
 use axum::http::StatusCode;
 
@@ -16,10 +18,9 @@ use crate::model::parent::Parent;
 use crate::model::policy::{Policy, Record};
 
 /// The keys that act on the bucket's own jobs alone. A key that is missing here counts as one that reaches further.
-const OWN: [&str; 16] = [
+const OWN: [&str; 15] = [
     "rate",
     "capacity",
-    "lease",
     "attempts",
     "backoff",
     "overflow",
@@ -81,19 +82,26 @@ pub(super) fn names_nothing_of_others(
         let parent = Parent::parse(within).map_err(|why| Problem::bad_request(format!("within: {why}")))?;
         covers(caller, &parent)?;
     }
+    if values.iter().any(|one| one.key == "cost_max") {
+        return Err(forbidden(
+            caller,
+            "how much a job may cost is said by a token for all of them, or by the configuration",
+        ));
+    }
     let config = state.config();
     let in_file = policy_in_file(&config.record, bucket).route.as_str();
     match text(values, "route") {
         Some(route) if route != in_file => {
-            let what = format!("{bucket:?} may have the route {in_file:?} of the configuration, and no other");
+            let what =
+                format!("{:?} may have the route {in_file:?} of the configuration, and no other", bucket.as_str());
             Err(forbidden(caller, &what))
         }
         _ => Ok(()),
     }
 }
 
-/// Check that a bucket is within no budget now, or within one that the token is for. Replies the keys that are set for
-/// the bucket by its name.
+/// Check that all budgets above a bucket are ones that the token is for. Replies the keys that are set for the bucket by
+/// its name.
 async fn stays_in_its_own(
     caller: &Caller,
     state: &AppState,
@@ -105,9 +113,9 @@ async fn stays_in_its_own(
     let set: Vec<String> =
         level.set.iter().filter(|one| one.pattern == bucket.as_str()).map(|one| one.key.clone()).collect();
     let changed = keys(&set);
-    if let (Some(key), Some(budget)) = (changed.first(), &level.within)
-        && !caller.covers(budget)
-    {
+    let of_others = facts.levels.iter().filter_map(|level| level.within.as_ref()).find(|budget| !caller.covers(budget));
+    if let (Some(key), Some(budget)) = (changed.first(), of_others) {
+        let bucket = bucket.as_str();
         let what = format!("{key} of {bucket:?} acts on the budget {budget:?} and on all that share it");
         return Err(forbidden(caller, &what));
     }
@@ -159,7 +167,7 @@ mod tests {
     #[test]
     fn every_key_of_a_policy_was_asked_whether_it_reaches_beyond_its_bucket() {
         // docs/http.md says what each of these needs. A cost is paid by the budgets above as well.
-        let further = ["route", "within", "weight", "cost_max"];
+        let further = ["route", "within", "weight", "lease", "cost_max"];
         let far = settings::keys(false).filter(|key| !OWN.contains(key));
         assert_eq!(far.filter(|key| !further.contains(key)).collect::<Vec<_>>(), [""; 0]);
         assert!(OWN.iter().all(|own| settings::keys(false).any(|key| key == *own)));

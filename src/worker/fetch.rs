@@ -112,7 +112,10 @@ impl Fetcher {
                     fetcher.look_for(*number, FIRST_PAUSE);
                     first = first.or(Some(why));
                 }
-                Err(why) if why.is_retryable() => {
+                Err(why) if why.is_retryable() || why.refuses_writes() => {
+                    if why.refuses_writes() {
+                        warn!(why = why.on_record(Role::Worker), "cannot take jobs, trying again");
+                    }
                     fetcher.look_for(*number, FIRST_PAUSE);
                     first = first.or(Some(why));
                 }
@@ -120,7 +123,8 @@ impl Fetcher {
             }
         }
         match first {
-            Some(why) if fetcher.waiting.is_empty() => Err(why),
+            // A Redis that refuses writes is waited for, as one that does so later.
+            Some(why) if fetcher.waiting.is_empty() && !why.refuses_writes() => Err(why),
             _ => Ok(fetcher),
         }
     }

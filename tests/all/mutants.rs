@@ -61,8 +61,8 @@ const RULES: &[Rule] = &[
     ),
     lua(
         "a job whose id was accepted before is not taken again",
-        "if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end",
-        "",
+        "local is_taken = it or ids.is_remembered(ctx, name, p, o.id)",
+        "local is_taken = it",
         "functions::submit functions::ids",
     ),
     lua(

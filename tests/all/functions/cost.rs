@@ -289,6 +289,11 @@ fn a_job_costs_no_more_than_its_bucket_lets_out_in_a_minute_or_its_policy_says()
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         assert_eq!(case.refusal("drip__submit", &keys, &[now.as_str(), "x", "COST", &over]), "BADARG", "{bucket}");
     }
+    let rate =
+        r#"{"match":"slow","what":"set","set":{"rate":{"text":"9/s","policy":{"count":9,"period_us":1000000}}}}"#;
+    let _: (i64, Vec<String>, String) = case.fcall("drip__set", &["policy"], &[T0.to_string().as_str(), rate]);
+    let args = [T0.to_string(), "x".into(), "COST".into(), "2".into()];
+    assert_eq!(case.refusal("drip__submit", &["queue:slow"], &args), "BADARG", "a rate that is set allows no more");
     let set = r#"{"match":"slow","what":"set","set":{"cost_max":{"text":"50","policy":{"cost_max":50}}}}"#;
     let _: (i64, Vec<String>, String) = case.fcall("drip__set", &["policy"], &[T0.to_string().as_str(), set]);
     assert_eq!(case.submit_at(T0, "slow", "x", &["COST", "50"]).verdict, "queued");

@@ -381,3 +381,39 @@ fn one_of_many_that_wait_for_the_same_moment_gets_another_one() {
     let delayed = case.key("delayed:b");
     assert_eq!(case.cmd::<i64>(&["ZCARD", &delayed]), 1_996);
 }
+
+#[test]
+fn a_job_that_is_too_late_to_leave_frees_its_id_before_its_turn() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\ndedup = '1h'\n");
+    case.settle_at(T0);
+    case.submit_at(T0, "b", "first", &[]);
+    case.settle_at(T0);
+    let json = r#"{"match":"b","what":"pause","set":{"pause":{"text":"","policy":{}}}}"#;
+    let _: Vec<Value> = case.fcall("drip__set", &["policy"], &[T0.to_string().as_str(), json]);
+    case.submit_at(T0, "b", "old", &["ID", "queued", "TTL", "7200000"]);
+    case.submit_at(T0, "b", "old", &["ID", "delayed", "DELAY", "1000", "TTL", "7200000"]);
+    case.submit_at(T0, "b", "kept", &["ID", "kept", "TTL", "1", "REPLACE"]);
+    case.submit_at(T0, "b", "kept", &["ID", "kept", "TTL", "7200000"]);
+    case.submit_at(T0, "b", "kept 2", &["ID", "kept", "REPLACE", "TTL", "86400000"]);
+    let late = T0 + 7_202 * S;
+    for id in ["queued", "delayed"] {
+        assert_eq!(
+            case.submit_at(T0 + 7_199 * S, "b", "new", &["ID", id]).verdict,
+            "duplicate",
+            "{id} may still leave"
+        );
+        assert_eq!(case.find_at(late, "b", id), ("unknown".into(), -1, 0), "{id}");
+        assert_eq!(case.cancel_at(late, "b", id), 0, "{id}");
+        assert_eq!(case.submit_at(late, "b", "new", &["ID", id]).verdict, "queued", "{id}");
+    }
+    assert_eq!(case.find_at(late, "b", "kept").0, "queued", "its deadline was replaced");
+    let json = r#"{"match":"b","what":"unset","unset":["pause"]}"#;
+    let _: Vec<Value> = case.fcall("drip__set", &["policy"], &[late.to_string().as_str(), json]);
+    for n in 0..10 {
+        case.settle_at(late + n * 3_600 * S);
+    }
+    let mut left = case.jobs("ready");
+    left.sort();
+    assert_eq!(left, ["first", "kept 2", "new", "new"]);
+    assert_eq!(case.jobs("rejected"), ["old", "old"]);
+}

@@ -354,6 +354,12 @@ fn follow_with(mut pair: Pair, ops: &[Op]) -> Result<(), TestCaseError> {
 /// Sequences in which they once differed.
 #[test]
 fn sequences_that_once_differed_do_so_no_more() {
+    let a_bucket_that_forwarded_and_gets_a_limit = [
+        Op::Atomic(2, 1),
+        Op::Configure(2),
+        Op::Many(many::Op::Order { bucket: 2, is_ordered: false, back_off: 0, lasts: None, by_glob: false }),
+    ];
+    follow(7, &a_bucket_that_forwarded_and_gets_a_limit).unwrap_or_else(|why| panic!("{why}"));
     let a_held_bucket_whose_due_a_clock_that_steps_back_brings_nearer = [
         Op::Lists(lists::Op::Filled(3)),
         Op::WithOptions(options::Op::Submit(options::Submit::plain(2))),

@@ -164,26 +164,29 @@ impl Tree {
     }
 
     /// "1 cancelled (queued, delayed or backing off; its place frees at its turn), 2 dispatched already, 0 not known."
-    pub(super) fn cancel(&mut self, n: usize, body: &str) -> i64 {
+    pub(super) fn cancel(&mut self, n: usize, body: &str, now: u64) -> i64 {
+        let is_free = self.is_free(n, body, now);
         let node = &mut self.nodes[n];
         if !node.ids.contains(body) {
             return 0;
         }
         let waiting = node.queue.iter_mut().flat_map(VecDeque::iter_mut).chain(node.later.jobs.values_mut());
-        let waiting = waiting.chain(node.later.retries.values_mut().map(|retry| &mut retry.job));
+        let waiting =
+            waiting.filter(|job| !job.is_late(now)).chain(node.later.retries.values_mut().map(|retry| &mut retry.job));
         if let Some(job) = waiting.into_iter().find(|job| job.body == body) {
             job.is_cancelled = true;
             return 1;
         }
-        if node.dropped.contains(body) { 0 } else { 2 }
+        if is_free { 0 } else { 2 }
     }
 
     /// Whether a job was taken away without having run, or will be: its id is free.
-    pub(super) fn is_free(&self, n: usize, id: &str) -> bool {
+    pub(super) fn is_free(&self, n: usize, id: &str, now: u64) -> bool {
         let node = &self.nodes[n];
-        let waiting = node.queue.iter().flatten().chain(node.later.jobs.values());
-        let mut waiting = waiting.chain(node.later.retries.values().map(|retry| &retry.job));
-        node.dropped.contains(id) || waiting.any(|job| job.body == id && job.is_cancelled)
+        let mut new = node.queue.iter().flatten().chain(node.later.jobs.values()).filter(|job| job.body == id);
+        node.dropped.contains(id)
+            || new.any(|job| job.is_cancelled || job.is_late(now))
+            || node.later.retries.values().any(|retry| retry.job.body == id && retry.job.is_cancelled)
     }
 
     /// "`queued delayed retrying left unknown`; `eta_ms` (what was answered at the accept, less the time since)", of one that backs off the end
@@ -191,13 +194,14 @@ impl Tree {
     pub(super) fn find(&self, n: usize, id: &str, now: u64) -> (String, i64, i64) {
         let node = &self.nodes[n];
         let waits = |job: &&Job| job.body == id && !job.is_cancelled;
-        let queued = node.queue.iter().flatten().find(waits).map(|job| ("queued", job.eta, 1));
-        let delayed = node.later.jobs.values().find(waits).map(|job| ("delayed", job.eta, 1));
+        let in_time = |job: &&Job| waits(job) && !job.is_late(now);
+        let queued = node.queue.iter().flatten().find(in_time).map(|job| ("queued", job.eta, 1));
+        let delayed = node.later.jobs.values().find(in_time).map(|job| ("delayed", job.eta, 1));
         let retry = node.later.retries.iter().find(|(_, retry)| waits(&&retry.job));
         let retrying = retry.map(|((ends, _), retry)| ("retrying", *ends, retry.attempt as i64));
         match queued.or(delayed).or(retrying) {
             Some((state, eta, attempt)) => (state.into(), eta.saturating_sub(now).div_ceil(1_000) as i64, attempt),
-            None => (if node.ids.contains(id) && !self.is_free(n, id) { "left" } else { "unknown" }.into(), -1, 0),
+            None => (if node.ids.contains(id) && !self.is_free(n, id, now) { "left" } else { "unknown" }.into(), -1, 0),
         }
     }
 

@@ -344,7 +344,7 @@ impl Pair {
 
     fn submit(&mut self, n: usize) {
         let mut job = self.jobs().remove(0);
-        let is_known = |(of, job): &&(usize, String)| *of == n && !self.tree.is_free(n, job);
+        let is_known = |(of, job): &&(usize, String)| *of == n && !self.tree.is_free(n, job, self.now);
         let known: Vec<&String> = self.submitted.iter().filter(is_known).map(|(_, job)| job).collect();
         if !known.is_empty() && self.rng.u8(0..6) == 0 {
             job.clone_from(known[self.rng.usize(0..known.len())]);

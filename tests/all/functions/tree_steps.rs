@@ -110,7 +110,7 @@ impl Pair {
         let id = self.tree.nodes[n].id.clone();
         self.tell(&format!("cancel {id} {job}"));
         let told = self.case.cancel_at(self.now, &id, &job);
-        assert_eq!(told, self.tree.cancel(n, &job), "{}", self.story.join("\n"));
+        assert_eq!(told, self.tree.cancel(n, &job, self.now), "{}", self.story.join("\n"));
     }
 
     /// Of a budget that was at rest a due that is over is known for a while, or it is not: where jobs left after this one that makes a

@@ -143,7 +143,7 @@ fn what_puts_a_bucket_off_for_hours_counts_in_its_due_and_in_the_time_until_it_i
     let mut case = Case::with(
         "[defaults]\nrate = '10/s'\n[[budget]]\nmatch = 'top'\nrate = '1000/s'\n[[bucket]]\nmatch = 'below:*'\nwithin = 'top'\n\
          [[bucket]]\nmatch = 'quota'\nquota = '2/d'\n[[bucket]]\nmatch = 'jobs'\njob_rate = '1/h'\n\
-         [[bucket]]\nmatch = 'cost'\nrate = '1/s'\n",
+         [[bucket]]\nmatch = 'cost'\nrate = '1/s'\ncost_max = 10000\n",
     );
     let jobs = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
     for bucket in ["slow", "told", "quota", "jobs", "below:a"] {

@@ -36,6 +36,8 @@ fn an_operator_of_some_buckets_names_no_budget_and_no_workers_of_others() {
                 [[http.token]]\nname = 'billing'\nfile = 'billing'\nmay = 'operate'\n";
     let tree = "[[budget]]\nmatch = 'twilio'\nrate = '100/s'\n[[budget]]\nmatch = 'billing:all'\nrate = '100/s'\n\
                 [[budget]]\nmatch = 'billing:b'\nrate = '100/s'\n\
+                [[budget]]\nmatch = 'billing:sub'\nrate = '100/s'\nwithin = 'twilio'\n\
+                [[bucket]]\nmatch = 'billing:deep'\nwithin = 'billing:sub'\n\
                 [[bucket]]\nmatch = 'billing:in'\nwithin = 'twilio'\n[[bucket]]\nmatch = 'billing:own'\nwithin = 'billing:all'\n\
                 [[bucket]]\nmatch = 'billing:*'\nroute = 'bills'\n";
     let door = Door::open(&format!("{CONFIG}{tree}{some}"));
@@ -57,6 +59,13 @@ fn an_operator_of_some_buckets_names_no_budget_and_no_workers_of_others() {
         // A share of a budget: only among its own.
         ("a", r#"{"weight": 7}"#, 200),
         ("in", r#"{"weight": 7}"#, 403),
+        ("deep", r#"{"weight": 7}"#, 403), // a budget further above is of others
+        ("deep", r#"{"within": ""}"#, 403),
+        ("in", r#"{"lease": "7d"}"#, 403),
+        ("deep", r#"{"lease": "7d"}"#, 403),
+        ("a", r#"{"lease": "9s"}"#, 200),
+        ("a", r#"{"cost_max": 100000}"#, 403),
+        ("in", r#"{"cost_max": 7}"#, 403),
         // Workers: those that the configuration gives.
         ("a", r#"{"route": "mail"}"#, 403),
         ("a", r#"{"route": "default"}"#, 403),
@@ -64,7 +73,7 @@ fn an_operator_of_some_buckets_names_no_budget_and_no_workers_of_others() {
         ("in", r#"{"route": "default"}"#, 200),
         ("in", r#"{"route": "bills"}"#, 403),
         // All others are about the bucket's own jobs.
-        ("in", r#"{"rate": "7/s", "capacity": 9, "lease": "9s", "attempts": 9, "backoff": {"max": "9m"}}"#, 200),
+        ("in", r#"{"rate": "7/s", "capacity": 9, "attempts": 9, "backoff": {"max": "9m"}}"#, 200),
         ("in", r#"{"overflow": "drop-oldest", "catch_up": "0s", "admit": [], "quota": "9/d", "job_rate": "9/m"}"#, 200),
         (
             "in",

@@ -66,11 +66,11 @@ do
 
   -- take_old: the record before the rollout. `old_id` is the id of another record; or, where globs changed or one of
   -- their settings ended, the id of the same record, a space and the name of the change.
-  local function take_old(ctx, id, old_id, now)
+  local function take_old(ctx, id, old_id)
     ctx.rollout, ctx.old_rec = old_id, nil
     if not old_id then return end
     local of = match(old_id, '^%S+')
-    ctx.old_rec = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev', now)
+    ctx.old_rec = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
   end
 
   -- renew: globs changed, or one of their settings ended, within this call. Idle nodes take no part in that rollout,
@@ -78,7 +78,7 @@ do
   function context.renew(ctx)
     ctx.memory.sweep = nil
     ctx.rec = ctx.rec.base or ctx.rec
-    take_old(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'), ctx.now)
+    take_old(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))
     look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
   end
 
@@ -107,8 +107,8 @@ do
     local ctx = contexts[space] or make(space)
     local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark', 'drainer')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
-    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record', now)
-    take_old(ctx, id, head[2], now)
+    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
+    take_old(ctx, id, head[2])
     if not m or ctx.id ~= id then m = memory.of(space, id) end
     if head[4] then look_through(ctx, m, head[4], now) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end

@@ -37,8 +37,10 @@ do
       return refuse('BADARG', 'beat takes <prefix>:daemons, an id of 1 to 200 bytes and a text of at most 4096')
     end
     local beats, over, alive, before, since = call('HGETALL', key), {}, json ~= '' and 1 or 0, 0, since_of(json)
+    local is_new = json ~= ''
     for i = 1, #beats, 2 do
       local left, report = left_us(beats[i + 1], now)
+      if beats[i] == id then is_new = false end
       if beats[i] == id and json == '' or beats[i] ~= id and not left then
         over[#over + 1] = beats[i]
       elseif beats[i] ~= id then
@@ -52,6 +54,8 @@ do
     if json ~= '' then
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
+      -- Somebody may have flushed this Redis: a drain finds out whether the record is gone too.
+      if is_new then call('INCR', keys.of(space).wake) end
     end
     return { alive, before, rejecting.news(space) }
   end

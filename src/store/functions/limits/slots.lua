@@ -121,7 +121,8 @@ do
   function slots.is_counted(ctx, id, p)
     if ctx.has_uncounted and is_marked(ctx, id) then return false end
     if p.over and not p.over.concurrency then return false end -- a setting has ended, and that is not applied yet
-    return not ctx.old_rec or not slots.is_gained(ctx, id)
+    if not ctx.old_rec or record.slots_text(ctx.rec) == record.slots_text(ctx.old_rec) then return true end
+    return not slots.is_gained(ctx, id)
   end
 
   -- is_full: whether a node with this policy may let out no job until a slot is free, or until its failed job comes

@@ -7,8 +7,8 @@ do
   -- How long the ids of jobs are remembered where `dedup` is not configured.
   local DEDUP_US = 600000000
 
-  -- The most that a job may cost where `cost_max` is not configured: what the rate lets out in a minute, and never more
-  -- than this.
+  -- The most that a job may cost where `cost_max` is not configured: what the configured rate lets out in a minute, and
+  -- never more than this.
   local COST_MOST, MINUTE_US = 100000, 60000000
 
   -- How long slow-downs last where `slow` is not configured.
@@ -47,7 +47,9 @@ do
     p.dedup_us = p.dedup_us or DEDUP_US
     if p.ttl_us == 0 then p.ttl_us = nil end
     if p.cost_max == 0 then p.cost_max = nil end
-    p.cost_limit = p.cost_max or min(COST_MOST, max(1, p.count and floor(MINUTE_US * p.count / p.period_us) or 1))
+    -- A policy with settings brings that of the configured rate (policy/setting): a rate that is set allows no more.
+    p.minute_cost = p.minute_cost or min(COST_MOST, max(1, p.count and floor(MINUTE_US * p.count / p.period_us) or 1))
+    p.cost_limit = p.cost_max or p.minute_cost
     -- `job_rate` is a second rate, or takes the place of the rate: then the cost of a job does not matter.
     p.job = nil
     if (p.job_count or 0) > 0 and not p.count then

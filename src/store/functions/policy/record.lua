@@ -20,7 +20,6 @@ do
   local REMEMBERED = 131072
   local DIRECT_COST = 2 -- what finding an entry may cost where nothing is remembered (policy/entry_index)
   local BYTES_MOST = 16777216 -- of the JSON of the records that are kept decoded
-  local IDLE_US = 600000000 -- how long a record is kept that nobody asks for
   local SHARED = 10000 -- policies made by globs that are remembered, at most
 
   -- The configuration where no record is stored: no daemon has ever run.
@@ -410,41 +409,40 @@ do
     built_in = record.decode(record.built_in_json)
   end
 
-  -- Decoded records by their random id, with the bytes of their JSON and when they were last asked for. What a library
-  -- remembers outlives FLUSHALL and is shared by all databases. There may be many systems on a server, and decoding a
-  -- record costs more than the rest of a call: so the one that nobody has asked for longest goes first.
-  local by_id, bytes_of, used_us, bytes = {}, {}, {}, 0
+  -- Decoded records by their random id, with the bytes of their JSON and the number of the call that last asked for
+  -- each. What a library remembers outlives FLUSHALL and is shared by all databases. There may be many systems on a
+  -- server, and decoding a record costs more than the rest of a call: so the one that nobody has asked for longest goes
+  -- first.
+  local by_id, bytes_of, used_at, bytes, uses = {}, {}, {}, 0, 0
 
   local function drop(id)
     bytes = bytes - bytes_of[id]
-    by_id[id], bytes_of[id], used_us[id] = nil, nil, nil
+    by_id[id], bytes_of[id], used_at[id] = nil, nil, nil
   end
 
-  -- make_room: drop the records that nobody asks for any more, as those before a reload, and then as many as it takes.
-  local function make_room(now, size)
-    for id, at in pairs(used_us) do
-      if now > at + IDLE_US or now < at - IDLE_US then drop(id) end
-    end
+  -- make_room: drop as many records as it takes.
+  local function make_room(size)
     while bytes > 0 and bytes + size > BYTES_MOST do
       local oldest
-      for id, at in pairs(used_us) do
-        if not oldest or at < used_us[oldest] then oldest = id end
+      for id, at in pairs(used_at) do
+        if not oldest or at < used_at[oldest] then oldest = id end
       end
       drop(oldest)
     end
   end
 
   -- by_its_id: the record with an id, which is in a field of the policy key; the built-in one where there is none.
-  function record.by_its_id(policy_key, id, field, now)
+  function record.by_its_id(policy_key, id, field)
     if not id or id == 'built-in' then return built_in end
     local rec = by_id[id]
     if not rec then
       local json = call('HGET', policy_key, field) or ''
       rec = record.decode(json) or built_in
-      make_room(now, #json + 1)
+      make_room(#json + 1)
       by_id[id], bytes_of[id], bytes = rec, #json + 1, bytes + #json + 1
     end
-    used_us[id] = now
+    uses = uses + 1
+    used_at[id] = uses
     return rec
   end
 end

@@ -143,7 +143,7 @@ do
   function setting.apply(p, own, own_now, globs, globs_now, is_usable)
     local won = winners(own, own_now, globs, globs_now)
     if next(won) == nil then return nil end
-    local fields = { set = won, entry = p.entry, match = p.match }
+    local fields = { set = won, entry = p.entry, match = p.match, minute_cost = p.minute_cost }
     for _, known in ipairs({ WHOLE, IS_GOOD }) do
       for name in pairs(known) do fields[name] = p[name] end
     end

@@ -2,12 +2,13 @@
 -- Ids: what is known of submitted jobs by their ids.
 --
 -- <prefix>:jobs:<bucket> is a hash of the submitted jobs that wait in a bucket, also those without a given id:
---   <id>        the job with this id: "<state> <since_us> <eta_us> <attempt> <accepted_us> <place>"
+--   <id>        the job with this id: "<state> <since_us> <eta_us> <attempt> <accepted_us> <deadline_us> <place>"
 --     state        q in the queue, d delayed, r backing off; Q, D, R: the same, but cancelled
 --     since_us     since when it waits there: its accept, or its failure
 --     eta_us       the earliest time at which it could leave, as estimated at the accept; of a job that backs off the
 --                  end of its back-off
 --     accepted_us  the time of its accept; 0: its producer gave no id, or it is not known any more
+--     deadline_us  a job in the queue or delayed is dropped at its turn after that, and frees its id now; 0: none
 --     place        of a delayed job the time for which it waits, of one that backs off its last entry, else -
 --   <id> <key>  what has changed of one job since it was stored: '': it is cancelled, and dropped at its turn; else the
 --               envelope that has replaced it. The key tells it from other jobs with that id: its state (q, d or r) and
@@ -24,7 +25,7 @@ local ids = {}
 do
   local digits = base.digits
 
-  local LINE = '^(%a) (%d+) (%d+) (%d+) (%d+) (%S+)$'
+  local LINE = '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$'
   local GONE, GONE_LINE = ' gone', '^(%d+) (%d+) (%d+)$'
   local AHEAD_US = 100 -- `since_us` of a job may be some microseconds ahead of the time of its call
   local FORGET_MOST = 100 -- ids that one call forgets
@@ -39,15 +40,15 @@ do
   end
 
   local function read_line(line)
-    local state, since, eta, attempt, accepted, place = match(line or '', LINE)
+    local state, since, eta, attempt, accepted, deadline, place = match(line or '', LINE)
     if not state then return nil end
     return { state = state, since_us = since + 0, eta_us = eta + 0, attempt = attempt + 0, accepted_us = accepted + 0,
-      place = place }
+      deadline_us = deadline + 0, place = place }
   end
 
   local function write(ctx, name, id, it, ...)
     local line = table.concat({ it.state, digits(it.since_us), digits(it.eta_us), digits(it.attempt),
-      digits(it.accepted_us), it.place }, ' ')
+      digits(it.accepted_us), digits(it.deadline_us or 0), it.place }, ' ')
     call('HSET', ctx.k.jobs .. name, id, line, ...)
   end
 
@@ -57,14 +58,16 @@ do
     return { q = tonumber(q or 0), d = tonumber(d or 0), r = tonumber(r or 0) }
   end
 
-  -- find: the job with this id that waits, or that is cancelled and still takes up room; or nil. The second reply is
+  -- find: the job with this id that waits, or that is cancelled and still takes up room; or nil, also where it is too
+  -- late for it to leave. The second reply is
   -- the earliest `since_us` of another one with this id.
   -- cost  1 call
   function ids.find(ctx, name, id)
     local found = call('HMGET', ctx.k.jobs .. name, id, GONE)
     local it, gone = read_line(found[1]), gone_of(found[2])
     local next_us = max(ctx.now, gone.q + 1, gone.d + 1, gone.r + 1, it and it.since_us + 1 or 0)
-    if it and it.since_us <= gone[lower(it.state)] then it = nil end
+    local is_late = it and it.deadline_us > 0 and it.deadline_us < ctx.now
+    if it and (is_late or it.since_us <= gone[lower(it.state)]) then it = nil end
     return it, next_us
   end
 
@@ -115,7 +118,7 @@ do
   -- writes  jobs      cost  2 calls, and 5 more where there may be lines of jobs that are gone
   function ids.accept(ctx, name, o, state, eta_us, place, len)
     write(ctx, name, o.id, {
-      state = state, since_us = o.accepted_us, eta_us = eta_us, attempt = 1,
+      state = state, since_us = o.accepted_us, eta_us = eta_us, attempt = 1, deadline_us = o.deadline_us,
       accepted_us = o.is_given and o.accepted_us or 0, place = place,
     })
     drop_stale(ctx, name, len)
@@ -128,8 +131,10 @@ do
     write(ctx, name, id, it, field, '')
   end
 
-  -- replace: another envelope counts for a waiting job from now on; nil: only its line has changed.
-  function ids.replace(ctx, name, id, it, text)
+  -- replace: another envelope, with these options, counts for a waiting job from now on; nil: only its line changes.
+  function ids.replace(ctx, name, o, it, text)
+    local id = o.id
+    it.deadline_us = it.state ~= 'r' and o.deadline_us or 0
     if text then write(ctx, name, id, it, field_of_line(id, it), text) else write(ctx, name, id, it) end
   end
 

@@ -217,13 +217,13 @@ do
 
   -- move_delayed: another job, as it is stored, takes the place of a delayed one, `it`, and waits until `at`. Replies
   -- false where it is not found, because large jobs wait for the same moment.
-  local function move_delayed(ctx, s, id, it, at, due, text)
+  local function move_delayed(ctx, s, o, it, at, due, text)
     local name, before = s.bucket, retries.first_at(ctx)
     if not delayed.replace(ctx, name, it.place + 0, it.since_us, at, text) then return false end
     retries.index(ctx, name, true)
     local eta, by = leaves(ctx, s, max(at, due), 1)
     it.eta_us, it.place = ctx.now + eta * 1000, digits(at)
-    ids.replace(ctx, name, id, it)
+    ids.replace(ctx, name, o, it)
     if at < min(before, state.first_due(ctx)) then context.wake(ctx.k) end
     return true, by
   end
@@ -233,9 +233,12 @@ do
     local is_moved, by = false, nil
     if it.state == 'd' then
       o.accepted_us = it.since_us
-      is_moved, by = move_delayed(ctx, s, o.id, it, at or ctx.now, due, stored(ctx, o, at, job))
+      is_moved, by = move_delayed(ctx, s, o, it, at or ctx.now, due, stored(ctx, o, at, job))
     end
-    if not is_moved then ids.replace(ctx, s.bucket, o.id, it, stored(ctx, o, nil, job)) end
+    if not is_moved then
+      local text = stored(ctx, o, nil, job)
+      ids.replace(ctx, s.bucket, o, it, text)
+    end
     local eta = max(0, ceil((it.eta_us - ctx.now) / 1000))
     context.count(ctx, 'replaced', 1)
     push.enter(ctx, s)

@@ -102,12 +102,12 @@ impl Model {
 
     /// A job with an id backs off: it can be found, and cancelled. Where another one with that id waits by now, that one is found.
     pub(super) fn can_be_found(&mut self, now: u64, bucket: &str, id: &str, entry: &str, (attempt, eta): (u64, u64)) {
-        if !self.has_mark || self.line(bucket, id).is_some_and(|line| !line.is_cancelled()) {
+        if !self.has_mark || self.line(bucket, id).is_some_and(|line| !line.is_cancelled() && !line.is_late(now)) {
             return;
         }
         let accepted = self.ids.get_mut(bucket).and_then(|ids| ids.remove(id)).unwrap_or(0);
         let since = self.next_since(now, bucket, Some(id));
-        let line = Line { state: 'r', since, eta, attempt, accepted, place: entry.into() };
+        let line = Line { state: 'r', since, eta, attempt, accepted, deadline: 0, place: entry.into() };
         self.lines.entry(bucket.into()).or_default().insert(id.into(), line);
     }
 

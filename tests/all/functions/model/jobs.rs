@@ -64,18 +64,25 @@ pub(super) struct Line {
     pub(super) attempt: u64,
     /// 0: it is not remembered.
     pub(super) accepted: u64,
+    /// 0: none. One that backs off has none here.
+    pub(super) deadline: u64,
     /// Of a delayed job its time, of one that backs off its last entry.
     pub(super) place: String,
 }
 
 impl Line {
+    /// Whether it is too late for its job to leave: it is dropped at its turn, and its id is free.
+    pub(super) fn is_late(&self, now: u64) -> bool {
+        self.deadline > 0 && self.deadline < now
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.state.is_ascii_uppercase()
     }
 
     pub(super) fn text(&self) -> String {
-        let Self { state, since, eta, attempt, accepted, place } = self;
-        format!("{state} {since} {eta} {attempt} {accepted} {place}")
+        let Self { state, since, eta, attempt, accepted, deadline, place } = self;
+        format!("{state} {since} {eta} {attempt} {accepted} {deadline} {place}")
     }
 
     /// What tells its job from others with the same id.

@@ -389,8 +389,10 @@ impl Model {
         if accepted < jobs.len() {
             retry = self.gate_wait(now, bucket, p);
             if depth >= p.capacity && !p.drop_oldest {
+                let is_overdue = due + 1_000 * MS < now;
                 let is_stuck = waits_by_order
                     || p.capacity == 0
+                    || is_overdue
                     || accepted == 0 && self.waits_for_somebody(now, bucket, &state, due);
                 retry = retry.max(honest(retry_ms(now, due), is_stuck));
             }

@@ -58,7 +58,7 @@ impl Model {
             headers: asked.headers.clone(),
         };
         if let Some(id) = &asked.id {
-            let line = self.line(bucket, id).filter(|line| !line.is_cancelled()).cloned();
+            let line = self.line(bucket, id).filter(|line| !line.is_cancelled() && !line.is_late(now)).cloned();
             if let Some(line) = line.clone().filter(|_| asked.replaces) {
                 let job = Job { body: body.into(), options: Some(options(id)) };
                 let eta = self.replace(now, bucket, line, job, at, due);
@@ -97,7 +97,15 @@ impl Model {
         };
         let (state, place) = at.map_or(('q', "-".into()), |at| ('d', at.to_string()));
         let accepted = if asked.id.is_some() { since } else { 0 };
-        let line = Line { state, since, eta: now + eta as u64 * MS, attempt: 1, accepted, place };
+        let line = Line {
+            state,
+            since,
+            eta: now + eta as u64 * MS,
+            attempt: 1,
+            accepted,
+            deadline: deadline.unwrap_or(0),
+            place,
+        };
         self.lines.entry(bucket.into()).or_default().insert(id.clone(), line);
         self.has_mark = true;
         let five = [1, depth as i64, p.capacity as i64, -1, eta];
@@ -108,7 +116,10 @@ impl Model {
     /// when it can leave.
     fn replace(&mut self, now: u64, bucket: &str, mut line: Line, mut job: Job, at: Option<u64>, due: u64) -> i64 {
         let id = job.options.as_ref().expect("it has an id").id.clone();
+        let deadline = job.options.as_ref().and_then(|options| options.deadline).unwrap_or(0);
+        line.deadline = if line.state == 'r' { 0 } else { deadline };
         if line.state != 'd' {
+            self.lines.get_mut(bucket).expect("some").insert(id.clone(), line.clone());
             self.changed.insert((bucket.into(), id, line.key()), Some(job));
             return ms_until(now, line.eta);
         }
@@ -217,7 +228,8 @@ impl Model {
     /// "1 cancelled (its place frees at its turn), 2 dispatched already, 0 not known."
     pub(super) fn cancel(&mut self, now: u64, bucket: &str, id: &str) -> i64 {
         let p = self.policy(now, bucket);
-        if let Some(line) = self.lines.get_mut(bucket).and_then(|lines| lines.get_mut(id)) {
+        let waiting = self.lines.get_mut(bucket).and_then(|lines| lines.get_mut(id)).filter(|line| !line.is_late(now));
+        if let Some(line) = waiting {
             if !line.is_cancelled() {
                 self.changed.insert((bucket.into(), id.into(), line.key()), None);
                 line.state = line.state.to_ascii_uppercase();
@@ -229,7 +241,7 @@ impl Model {
 
     /// "`left` = dispatched, while the id is remembered"; "what was answered at the accept, less the time since".
     pub(super) fn find(&self, now: u64, bucket: &str, id: &str) -> (String, i64, i64) {
-        if let Some(line) = self.line(bucket, id).filter(|line| !line.is_cancelled()) {
+        if let Some(line) = self.line(bucket, id).filter(|line| !line.is_cancelled() && !line.is_late(now)) {
             let state = match line.state {
                 'q' => "queued",
                 'd' => "delayed",
