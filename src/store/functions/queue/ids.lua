@@ -27,7 +27,6 @@ do
 
   local LINE = '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$'
   local GONE, GONE_LINE = ' gone', '^(%d+) (%d+) (%d+)$'
-  local AHEAD_US = 100 -- `since_us` of a job may be some microseconds ahead of the time of its call
   local FORGET_MOST = 100 -- ids that one call forgets
   local PROBES = '3'
 
@@ -199,7 +198,7 @@ do
   function ids.forget_waiting(ctx, name, states, till_us)
     local key = ctx.k.jobs .. name
     local found = call('HMGET', key, GONE)
-    local gone, till = gone_of(found[1]), till_us or ctx.now + AHEAD_US
+    local gone, till = gone_of(found[1]), till_us or ctx.now
     for state in pairs(states) do gone[state] = max(gone[state], till) end
     call('HSET', key, GONE, table.concat({ digits(gone.q), digits(gone.d), digits(gone.r) }, ' '))
   end

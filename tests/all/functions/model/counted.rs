@@ -2,13 +2,32 @@
 //! are counted.
 
 use super::BUCKETS;
-use super::policy::Policy;
+use super::policy::{Policy, Record};
 use super::reference::Model;
 use super::workers::ROUTES;
 
 /// Whether a configuration limits what is in flight anywhere.
 fn limits(json: &str) -> bool {
     json.split("\"concurrency\":").skip(1).any(|after| !after.starts_with('0'))
+}
+
+/// What a configuration, and what is set for globs, says of limits and routes.
+fn written_limits(record: &Record) -> String {
+    let of = |policy: &serde_json::Value| format!("{} {}\n", policy["concurrency"], policy["route"]);
+    let mut text = String::new();
+    if limits(&record.json) {
+        text += &of(&record.value["defaults"]);
+        for entry in record.value["buckets"].as_array().into_iter().flatten() {
+            text += &format!("{} {}", entry["match"], of(&entry["policy"]));
+        }
+        for route in record.value["routes"].as_array().into_iter().flatten() {
+            text += &format!("{}\n", route["name"]);
+        }
+    }
+    for (pattern, key, one) in record.globs.iter().filter(|(_, key, _)| key == "concurrency" || key == "route") {
+        text += &format!("{pattern} {key} {one:?}\n");
+    }
+    text
 }
 
 fn has_limit(p: &Policy) -> bool {
@@ -25,7 +44,9 @@ impl Model {
 
     /// Whether a change that still spreads has brought its limit.
     fn is_gained(&self, bucket: &str) -> bool {
-        self.prev.as_ref().is_some_and(|prev| !has_limit(&self.policy_by(prev, 0, bucket)))
+        let brings_limits = |prev: &&Record| written_limits(prev) != written_limits(&self.record);
+        let prev = self.prev.as_ref().filter(brings_limits);
+        prev.is_some_and(|prev| !has_limit(&self.policy_by(prev, 0, bucket)))
     }
 
     /// The jobs of a bucket that are in flight hold a slot each.

@@ -71,7 +71,7 @@ impl Model {
         let stays = |is_gone: bool, n: usize| !is_gone && n > 0;
         if !self.has_mark {
         } else if stays(with_queue, state.keeps) || stays(with_retries, waiting) || stays(with_delayed, aside) {
-            let till = now + 100;
+            let till = now;
             let marks = self.gone_lines.entry(bucket.into()).or_default();
             for (mark, _) in marks.iter_mut().zip([with_queue, with_delayed, with_retries]).filter(|(_, is)| *is) {
                 *mark = till.max(*mark);
