@@ -28,6 +28,7 @@ do
   local LINE = '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$'
   local GONE, GONE_LINE = ' gone', '^(%d+) (%d+) (%d+)$'
   local FORGET_MOST = 100 -- ids that one call forgets
+  local PAGES_MOST = 20 -- pages of so many fields that a purge reads
   local PROBES = '3'
 
   -- field_of: the field with what has changed of a job. `place`: its last entry, or since when it waits.
@@ -192,11 +193,29 @@ do
     })
   end
 
+  -- drop_lines: remove the fields about jobs in these states, as far as a bounded number of pages reaches. (After a
+  -- step back of the clock a mark of the present time would not reach them.)
+  local function drop_lines(key, states)
+    local cursor = '0'
+    for _ = 1, PAGES_MOST do
+      local page, gone = call('HSCAN', key, cursor, 'COUNT', FORGET_MOST), {}
+      for i = 1, #page[2], 2 do
+        local field = page[2][i]
+        local state = match(field, ' ([qdr])%S+$') or match(page[2][i + 1], '^(%a) ')
+        if field ~= GONE and state and states[lower(state)] then gone[#gone + 1] = field end
+      end
+      if gone[1] then call('HDEL', key, unpack(gone)) end
+      cursor = page[1]
+      if cursor == '0' then return end
+    end
+  end
+
   -- forget_waiting: all jobs that waited in these states ('q', 'd', 'r') are gone, those of the queue where they have
   -- waited since `till_us`, nil: now, or longer.
-  -- writes  jobs      cost  2 calls
+  -- writes  jobs      cost  2 calls; for all, some more for each FORGET_MOST of them
   function ids.forget_waiting(ctx, name, states, till_us)
     local key = ctx.k.jobs .. name
+    if not till_us then drop_lines(key, states) end
     local found = call('HMGET', key, GONE)
     local gone, till = gone_of(found[1]), till_us or ctx.now
     for state in pairs(states) do gone[state] = max(gone[state], till) end

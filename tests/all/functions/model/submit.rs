@@ -116,7 +116,12 @@ impl Model {
     /// when it can leave.
     fn replace(&mut self, now: u64, bucket: &str, mut line: Line, mut job: Job, at: Option<u64>, due: u64) -> i64 {
         let id = job.options.as_ref().expect("it has an id").id.clone();
-        let deadline = job.options.as_ref().and_then(|options| options.deadline).unwrap_or(0);
+        let options = job.options.as_mut().expect("it has an id");
+        if line.state != 'd' {
+            // It keeps its place, so a delay means nothing, and the deadline counts from now.
+            options.deadline = options.deadline.map(|deadline| deadline - at.map_or(0, |at| at - now));
+        }
+        let deadline = options.deadline.unwrap_or(0);
         line.deadline = if line.state == 'r' { 0 } else { deadline };
         if line.state != 'd' {
             self.lines.get_mut(bucket).expect("some").insert(id.clone(), line.clone());
