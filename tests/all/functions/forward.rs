@@ -334,7 +334,7 @@ fn in_a_partition_the_keys_carry_its_tag() {
     let record = record.replace("L:n:{p}", &format!("{key}:{{p}}:n"));
     let (policy, schedule) = (format!("{}:policy:{{1}}", case.prefix), format!("{}:schedule:{{1}}", case.prefix));
     let _: i64 =
-        case.cmd(&["FCALL", "drip__policy", "1", &policy, &T0.to_string(), "0123456789abcdef", &record, "replace"]);
+        case.cmd(&["FCALL", "drip__policy", "1", &policy, &T0.to_string(), "0123456789abcde1", &record, "replace"]);
     // The bucket of this name lives in partition 1.
     let bucket = (0..100).map(|n| format!("b{n}")).find(|name| redis_slot(name) % 2 == 1).expect("one of them");
     let queue = format!("{}:queue:{{1}}:{bucket}", case.prefix);

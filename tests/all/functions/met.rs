@@ -89,7 +89,7 @@ fn a_bucket_whose_chain_cannot_be_resolved_is_below_the_budgets_that_are_there()
     // A newer record in which one budget is within another that nothing matches, as templates can end.
     let json = crate::rig::record(TOML).replace("\"within\":\"p:{1}\"", "\"within\":\"q:{1}\"");
     assert!(json.contains("q:{1}"));
-    let stored: i64 = case.fcall("drip__policy", &["policy"], &[&T0.to_string(), "0123456789abcdef", &json, "replace"]);
+    let stored: i64 = case.fcall("drip__policy", &["policy"], &[&T0.to_string(), "0123456789abcde2", &json, "replace"]);
     assert_eq!(stored, 1);
     case.settle_at(T0);
     assert_eq!(buckets(&mut case, T0, "p:*"), 1, "it waits in the place of those that are refused");
