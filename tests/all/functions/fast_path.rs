@@ -19,6 +19,7 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new(ProptestConfig {
         max_shrink_iters: 300,
         failure_persistence: None,
+        rng_seed: model::seed(),
         ..ProptestConfig::with_cases(cases)
     })
 }
