@@ -242,8 +242,8 @@ const RULES: &[Rule] = &[
     rust(
         "a token is for its buckets only",
         "src/http/auth.rs",
-        "if token.only.as_ref().is_some_and(|only| !covers(only)) {",
-        "if token.only.as_ref().is_some_and(|only| !covers(only) && enough.is_empty()) {",
+        "if token.only.is_some() && !bucket.is_some_and(|bucket| self.covers(bucket)) {",
+        "if token.only.is_some() && bucket.is_none() {",
         "program::http_who",
     ),
     rust(
