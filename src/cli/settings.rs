@@ -6,7 +6,8 @@ use super::{Exit, Failure, connect, into_file, say, say_all, say_json};
 use crate::config::Config;
 use crate::model::duration;
 use crate::model::escape::{escaped, line};
-use crate::model::glob::Glob;
+use crate::model::glob::{Glob, of_name};
+use crate::model::subject::Subject;
 use crate::operate::moment::of_micros;
 use crate::operate::settings::{Row, SetValue, is_matched, rows};
 use crate::store::settings::Settings;
@@ -62,7 +63,10 @@ fn as_text(row: &Row, now: u64) -> String {
     };
     // These texts come from outside: none of them may look like a line of this list.
     let escaped = |text: &str| escaped(text.as_bytes());
-    let mut text = line(&format!("{}: {what}", row.subject)).into_owned();
+    // A name with such characters is shown as the glob that matches it alone.
+    let pattern = if row.is_glob { row.subject.pattern.to_owned() } else { of_name(row.subject.pattern) };
+    let subject = Subject { pattern: &pattern, ..row.subject.clone() };
+    let mut text = line(&format!("{subject}: {what}")).into_owned();
     if let Some(till) = &row.stands.till {
         let left = till.parse::<u64>().unwrap_or(0).saturating_sub(now) / 1_000_000;
         let left =
@@ -104,6 +108,8 @@ mod tests {
             set("{sms:*}", true, &[("rate", "\"5/s\""), ("weight", "3")]),
             set("acme", false, &[("within", "\"twilio\"")]),
             set("{twilio}", false, &[("pause", "yes"), ("weight", "2")]),
+            set("h[1]", true, &[("weight", "2")]),
+            set("h[1]", false, &[("weight", "2")]),
         ];
         let rows: Vec<Row> = all.iter().flat_map(rows).collect();
         let text: Vec<_> = rows.iter().map(|row| as_text(row, 0)).collect();
@@ -114,6 +120,8 @@ mod tests {
             "acme: within = \"twilio\"",
             "budget twilio: paused",
             "budget twilio: weight = 2",
+            "h[1]: weight = 2",
+            "h\\[1\\]: weight = 2",
         ];
         assert_eq!(text, expected.map(|line| line.to_owned() + since));
         let values: Vec<SetValue> = rows.into_iter().map(SetValue::from).collect();

@@ -11,6 +11,9 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 const OPEN_TO_ALL: u32 = 0o006;
 const READ_BY_GROUP: u32 = 0o040;
 
+/// So many links in a row Linux follows.
+const LINKS_MOST: usize = 40;
+
 /// Whether others than its owner may write a file. The group of a user's own, which many systems give to each user with the right to write
 /// what he makes, is nobody else. Where a file has a list of users (an ACL), the bits of the group are what any of them may do.
 fn is_written_by_others(path: &Path, meta: &Metadata) -> bool {
@@ -46,6 +49,20 @@ fn is_strangers(meta: &Metadata) -> bool {
     meta.uid() != 0 && meta.uid() != caller()
 }
 
+/// The links that lead from a path to its file, one after the other, as far as the system follows them.
+fn links_from(path: &Path) -> Vec<Metadata> {
+    let (mut at, mut links) = (path.to_owned(), Vec::new());
+    while let Ok(meta) = at.symlink_metadata()
+        && meta.is_symlink()
+        && links.len() < LINKS_MOST
+        && let Ok(target) = std::fs::read_link(&at)
+    {
+        links.push(meta);
+        at = at.parent().unwrap_or(Path::new("")).join(target);
+    }
+    links
+}
+
 /// Read a file that was found and not named.
 ///
 /// # Errors
@@ -64,10 +81,8 @@ pub(super) fn read_found(path: &Path) -> Result<std::io::Result<String>, String>
         }
         Ok(())
     };
-    if let Ok(meta) = path.symlink_metadata()
-        && meta.is_symlink()
-    {
-        refusal(&meta, "the link")?;
+    for link in links_from(path) {
+        refusal(&link, "a link to it")?;
     }
     // Before it is opened, which a pipe could delay for ever; and of what was opened, which is what counts.
     if let Ok(meta) = path.metadata() {

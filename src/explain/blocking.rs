@@ -239,6 +239,12 @@ impl<'a> Question<'a> {
     /// The back-off of a failed job that all others wait for, in a bucket that keeps the order of its jobs.
     fn ordered(&self) -> Option<Reason> {
         let is_free = !self.bucket().counting && self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
+        let is_full = self.facts.place == Place::Full && is_free;
+        if is_full && !self.bucket().policy.ordered {
+            let words =
+                format!("a slot of {} is free: its next job leaves when daemons next look at all slots", self.name());
+            return Some(Reason::new(Binding::Slot, words));
+        }
         let next = us(self.facts.retries.next_in_us.unwrap_or(0));
         let words = || {
             format!(
@@ -246,7 +252,7 @@ impl<'a> Question<'a> {
                 self.name()
             )
         };
-        (self.facts.place == Place::Full && is_free).then(|| Reason::new(Binding::BackingOff, words()))
+        is_full.then(|| Reason::new(Binding::BackingOff, words()))
     }
 
     /// The reasons that keep jobs from coming in. They are appended to the sentence about what keeps jobs from leaving.

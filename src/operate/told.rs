@@ -10,6 +10,9 @@ use crate::model::duration;
 use crate::store::jobs::work::LimitReport;
 use crate::store::{Partitions, StoreError};
 
+/// A reset that is further ahead is doubted (`pace/told` of the functions).
+const DAY_MS: u64 = 86_400_000;
+
 /// Say how much more is let through a bucket or a budget until a reset, or forget what was told.
 pub type ToldRequest = NodeRequest<LimitReport>;
 
@@ -57,7 +60,12 @@ impl ToldRequest {
         }
         let (left, units) = (report.remaining, report.units);
         let reset = duration::say(Duration::from_millis(report.reset_ms));
-        format!("{subject}: {left} more {} until its limit resets in {reset}{note}", units.counted())
+        let asked = if report.reset_ms > DAY_MS {
+            "; one job leaves after a day all the same, in case that is a mistake"
+        } else {
+            ""
+        };
+        format!("{subject}: {left} more {} until its limit resets in {reset}{asked}{note}", units.counted())
     }
 }
 
@@ -78,6 +86,9 @@ mod tests {
             request(report).describe(&TakenReport { pattern: "openai".to_owned(), budget: true, counts, note: None })
         };
         assert_eq!(say(Some(report), true), "budget openai: 12 more jobs until its limit resets in 30.0 s");
+        let far = LimitReport { reset_ms: 20 * DAY_MS, ..report };
+        let doubted = say(Some(far), true);
+        assert!(doubted.ends_with("; one job leaves after a day all the same, in case that is a mistake"), "{doubted}");
         assert!(say(Some(report), false).starts_with("budget openai: it changes nothing"));
         assert_eq!(say(None, true), "budget openai: what was told is forgotten");
     }

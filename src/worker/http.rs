@@ -73,7 +73,7 @@ pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
 /// When it cannot be read, or holds no header or something else. No error shows a value.
 pub fn headers_in(path: &Path) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let text = std::fs::read_to_string(path).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
-    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let lines = text.trim_start_matches('\u{feff}').lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let headers = lines
         .map(|(line, number)| header(line.trim()).map_err(|why| format!("{}: line {number}: {why}", path.display())));
     let headers: Vec<_> = headers.collect::<Result<_, _>>()?;

@@ -12,7 +12,7 @@ pub(super) const NOTES: &[Notes] = &[
         ],
         exits: &[
             (1, "failed; also: the outcome of a push is not known"),
-            (75, "rejected: try again later"),
+            (75, "rejected, or Redis refuses writes now: try again later"),
             (130, "interrupted"),
         ],
         more: &[

@@ -225,8 +225,9 @@ pub struct Applies {
     within: Option<String>,
     weight: Option<u32>,
     concurrency: Option<u32>,
+    /// Whether a failed job is tried again before the next one leaves.
     #[serde(default)]
-    ordered: bool,
+    pub ordered: bool,
     told: Option<String>,
 }
 

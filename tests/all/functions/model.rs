@@ -426,6 +426,17 @@ fn sequences_that_once_differed_do_so_no_more() {
         Op::Many(many::Op::Order { bucket: 1, is_ordered: false, back_off: 0, lasts: None, by_glob: false }),
     ];
     follow(0, &buckets_that_had_turns_of_the_route_that_they_came_from).unwrap_or_else(|why| panic!("{why}"));
+    let a_glob_that_ends_while_a_job_of_a_bucket_with_a_new_limit_is_out = [
+        Op::Set(settings::Op::of("s*", "route=mail", Some(5_000))),
+        Op::Lists(lists::Op::Moved { bucket: 0, is_first: false, lasts: None }),
+        Op::Operate(operators::Op::Purge(0, false, operators::Delayed::Unsaid)),
+        Op::WithOptions(options::Op::Submit(options::Submit::plain(2))),
+        Op::Workers(workers::Op::Silent { which: 0, is_over: false, times: 2, pause: 1_000, late: None }),
+    ];
+    follow(6, &a_glob_that_ends_while_a_job_of_a_bucket_with_a_new_limit_is_out).unwrap_or_else(|why| panic!("{why}"));
+    let the_first_setting_of_all_while_a_record_spreads =
+        [Op::Atomic(2, 1), Op::Configure(1), Op::Set(settings::Op::of("slow", "concurrency=1", None)), Op::Drain];
+    follow(0, &the_first_setting_of_all_while_a_record_spreads).unwrap_or_else(|why| panic!("{why}"));
     let a_slow_down_after_one_that_is_forgotten =
         [Op::Atomic(2, 1), Op::Slow(slow::Op::Again(2)), Op::Advance(86_400_000), Op::Slow(slow::Op::Slow(2, Some(1)))];
     follow(0, &a_slow_down_after_one_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));

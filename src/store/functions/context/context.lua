@@ -53,7 +53,11 @@ do
     end
     record.look_at(view, now)
     ctx.rec = view
-    if not ctx.old_rec and view.ended_us == 0 then return end
+    if ctx.old_rec or view.ended_us > 0 then context.look_back(ctx, m, view) end
+  end
+
+  -- look_back: override the record before a rollout too.
+  function context.look_back(ctx, m, view)
     local old_view, of = m.old_view, ctx.old_rec or view.base
     if not old_view or old_view.base ~= of or old_view.rollout ~= ctx.rollout then
       local globs = ctx.rollout and call('HGET', ctx.k.policy, 'prev_globs')

@@ -28,6 +28,8 @@
 -- lifetimes the position of the pass over the keys; reported, reported_us  how many reported queues were looked at, and
 -- since when                                                             control/lifetimes
 -- heal      the position of the pass over the slots                      jobs/heal
+-- is_uncountable  whether the taken slots could not be counted (limits/slots)
+--                                                                        jobs/heal
 -- recount   the position of the pass over what is in flight               control/sweep
 -- parked    why the last turn of a bucket failed                         this file: note_parked, ask_parked
 -- rejecting how many jobs of each bucket were rejected lately            queue/rejecting

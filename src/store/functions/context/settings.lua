@@ -32,6 +32,7 @@ do
       view = record.view(rec, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view.version and view or nil)
       record.look_at(view, ctx.now)
       ctx.rec, m.view, m.old_view = view, view, nil
+      if name and ctx.old_rec then context.look_back(ctx, m, view) end
     end
     view.version, view.first_end = version, nil
     if name then

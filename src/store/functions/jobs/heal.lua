@@ -191,7 +191,10 @@ do
     lines = is_error(lines) and 0 or lines
     local nodes = base.number(pcall_redis('HLEN', ctx.k.budgets)) + base.number(pcall_redis('HLEN', ctx.k.waiting))
     local every_us = min(THOROUGH_MOST_US, THOROUGH_US + THOROUGH_US * (lines + nodes) / PASS_LINES)
-    local thorough = now >= thorough_us + every_us or now < thorough_us
+    -- Where members could not be counted, and now can: they are lost, and nodes wait for them.
+    local is_mended = ctx.memory.is_uncountable and not is_error(pcall_redis('ZCARD', ctx.k.inflight))
+    if is_mended then ctx.memory.is_uncountable = nil end
+    local thorough = is_mended or now >= thorough_us + every_us or now < thorough_us
     at = {
       phase = 'lines', cursor = '0', page = {}, began_us = now, lines = lines, thorough = thorough,
       thorough_us = thorough and now or thorough_us,

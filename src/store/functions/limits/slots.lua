@@ -43,7 +43,7 @@ do
       n = pcall_redis('ZLEXCOUNT', ctx.k.inflight, '[' .. id .. NODE, '(' .. id .. BEHIND)
       if base.is_error(n) then
         context.note(ctx, 'wrong-type', ctx.k.inflight, base.is_error(n))
-        n = huge
+        n, ctx.memory.is_uncountable = huge, true
       end
       known[id] = n
     end

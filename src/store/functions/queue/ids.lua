@@ -14,7 +14,7 @@
 --               envelope that has replaced it. The key tells it from other jobs with that id: its state (q, d or r) and
 --               `since_us`, or of a job that backs off its last entry.
 --   ' gone'     "<queue> <delayed> <backing off>": jobs that have waited there since these times, or longer, are gone:
---               they were purged, or cut with so many others that they were not read
+--               they were purged or cut with so many others that they were not read
 -- A line is removed with its job. The key has no expiry: it is deleted when nothing waits in the bucket any more.
 --
 -- <prefix>:ids:<bucket> is a sorted set of the given ids of jobs that have left, by the time of the accept. While the
@@ -193,8 +193,8 @@ do
     })
   end
 
-  -- drop_lines: remove the fields about jobs in these states, as far as a bounded number of pages reaches. (After a
-  -- step back of the clock a mark of the present time would not reach them.)
+  -- drop_lines: remove the fields about jobs in these states, as far as a bounded number of pages reaches. Replies
+  -- whether that was all of them.
   local function drop_lines(key, states)
     local cursor = '0'
     for _ = 1, PAGES_MOST do
@@ -206,16 +206,17 @@ do
       end
       if gone[1] then call('HDEL', key, unpack(gone)) end
       cursor = page[1]
-      if cursor == '0' then return end
+      if cursor == '0' then return true end
     end
   end
 
   -- forget_waiting: all jobs that waited in these states ('q', 'd', 'r') are gone, those of the queue where they have
-  -- waited since `till_us`, nil: now, or longer.
+  -- waited since `till_us`, nil: now, or longer. A mark says so where they are too many to be removed. After a step back
+  -- of the clock it reaches too far, or not far enough.
   -- writes  jobs      cost  2 calls; for all, some more for each FORGET_MOST of them
   function ids.forget_waiting(ctx, name, states, till_us)
     local key = ctx.k.jobs .. name
-    if not till_us then drop_lines(key, states) end
+    if not till_us and drop_lines(key, states) then return end
     local found = call('HMGET', key, GONE)
     local gone, till = gone_of(found[1]), till_us or ctx.now
     for state in pairs(states) do gone[state] = max(gone[state], till) end

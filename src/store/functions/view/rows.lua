@@ -68,7 +68,7 @@ do
     if not p.concurrency or not slots.is_full(ctx, id, p) then return nil end
     local taken = slots.count(ctx, id)
     -- An `ordered` bucket waits for its failed job.
-    if taken < p.concurrency and slots.is_counted(ctx, id, p) then return 'backing-off', '' end
+    if p.ordered and taken < p.concurrency and slots.is_counted(ctx, id, p) then return 'backing-off', '' end
     return 'slots', digits(taken) .. ' of ' .. digits(p.concurrency)
   end
 

@@ -4,6 +4,7 @@
 use super::BUCKETS;
 use super::policy::{Policy, Record};
 use super::reference::Model;
+use super::settings::in_force;
 use super::workers::ROUTES;
 
 /// Whether a configuration limits what is in flight anywhere.
@@ -11,8 +12,8 @@ fn limits(json: &str) -> bool {
     json.split("\"concurrency\":").skip(1).any(|after| !after.starts_with('0'))
 }
 
-/// What a configuration, and what is set for globs, says of limits and routes.
-fn written_limits(record: &Record) -> String {
+/// What a configuration, and what is set for globs at a moment, says of limits and routes; at 0 with all timed settings, as long as they are known.
+fn written_limits(record: &Record, at: u64) -> String {
     let of = |policy: &serde_json::Value| format!("{} {}\n", policy["concurrency"], policy["route"]);
     let mut text = String::new();
     if limits(&record.json) {
@@ -24,7 +25,8 @@ fn written_limits(record: &Record) -> String {
             text += &format!("{}\n", route["name"]);
         }
     }
-    for (pattern, key, one) in record.globs.iter().filter(|(_, key, _)| key == "concurrency" || key == "route") {
+    for (pattern, key, one) in in_force(&record.globs, at).filter(|(_, key, _)| key == "concurrency" || key == "route")
+    {
         text += &format!("{pattern} {key} {one:?}\n");
     }
     text
@@ -38,13 +40,13 @@ impl Model {
     /// Whether the jobs of a bucket with a limit are not counted yet: a change that still spreads has brought the limit, or the end of a setting.
     pub(super) fn is_uncounted(&self, now: u64, bucket: &str) -> bool {
         self.uncounted.contains(bucket)
-            || self.is_gained(bucket)
+            || self.is_gained(now, bucket)
             || self.has_ended(0, now, bucket) && !has_limit(&self.policy_by(&self.record, 0, bucket))
     }
 
     /// Whether a change that still spreads has brought its limit.
-    fn is_gained(&self, bucket: &str) -> bool {
-        let brings_limits = |prev: &&Record| written_limits(prev) != written_limits(&self.record);
+    fn is_gained(&self, now: u64, bucket: &str) -> bool {
+        let brings_limits = |prev: &&Record| written_limits(prev, 0) != written_limits(&self.record, now);
         let prev = self.prev.as_ref().filter(brings_limits);
         prev.is_some_and(|prev| !has_limit(&self.policy_by(prev, 0, bucket)))
     }
@@ -79,7 +81,7 @@ impl Model {
     pub(super) fn spread_ends(&mut self, now: u64) {
         let gained: Vec<&str> = BUCKETS
             .into_iter()
-            .filter(|bucket| self.is_gained(bucket) && has_limit(&self.policy(now, bucket)))
+            .filter(|bucket| self.is_gained(now, bucket) && has_limit(&self.policy(now, bucket)))
             .collect();
         self.spread_is_over(now);
         for bucket in &gained {

@@ -68,17 +68,6 @@ impl Model {
         for (key, id) in keys {
             self.changed.remove(&(bucket.to_owned(), id, key));
         }
-        let stays = |is_gone: bool, n: usize| !is_gone && n > 0;
-        if !self.has_mark {
-        } else if stays(with_queue, state.keeps) || stays(with_retries, waiting) || stays(with_delayed, aside) {
-            let till = now;
-            let marks = self.gone_lines.entry(bucket.into()).or_default();
-            for (mark, _) in marks.iter_mut().zip([with_queue, with_delayed, with_retries]).filter(|(_, is)| *is) {
-                *mark = till.max(*mark);
-            }
-        } else {
-            self.gone_lines.remove(bucket);
-        }
         if let Some(due) = state.due {
             // An ordered one may have waited for a retry that is gone: "a wait by order is no lateness".
             let goes_on = self.full.contains_key(bucket) && !self.is_full(now, bucket, &state.policy);

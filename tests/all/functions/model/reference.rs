@@ -33,8 +33,6 @@ pub(super) struct Model {
     pub(super) lines: BTreeMap<String, BTreeMap<String, Line>>,
     /// By bucket, id and key of a job that waits: what has replaced it; none: it is cancelled.
     pub(super) changed: BTreeMap<(String, String, String), Option<Job>>,
-    /// Since when jobs in the queue, delayed or backing off must wait if a purge has not taken them.
-    pub(super) gone_lines: BTreeMap<String, [u64; 3]>,
     /// Whether anything was ever submitted.
     pub(super) has_mark: bool,
     pub(super) paid: BTreeMap<String, Paid>,
@@ -127,7 +125,6 @@ impl Model {
             turns: BTreeSet::new(),
             ids: BTreeMap::new(),
             changed: BTreeMap::new(),
-            gone_lines: BTreeMap::new(),
             has_mark: false,
             lines: BTreeMap::new(),
             paid: BTreeMap::new(),

@@ -99,7 +99,7 @@ pub(super) type Own = BTreeMap<String, Lies>;
 pub(super) type Globs = Vec<(String, String, One)>;
 
 /// Those of them that count at a moment.
-fn in_force(globs: &Globs, at: u64) -> impl Iterator<Item = &(String, String, One)> {
+pub(super) fn in_force(globs: &Globs, at: u64) -> impl Iterator<Item = &(String, String, One)> {
     let counts = move |one: &One| one.till.is_some_and(|till| at < till);
     globs.iter().filter(move |(pattern, key, one)| {
         let lies_under = || globs.iter().any(|(p, k, over)| (p, k) == (pattern, key) && counts(over));

@@ -175,12 +175,11 @@ impl Model {
         (gate_wait > 0).then(|| ("gated", gate_wait, "fixed-window".into()))
     }
 
-    /// What tells a job from others that had its id: the time of its accept, which is later than theirs and than any purge.
+    /// What tells a job from others that had its id: the time of its accept, which is later than theirs.
     pub(super) fn next_since(&self, now: u64, bucket: &str, id: Option<&str>) -> u64 {
         let Some(id) = id else { return now };
-        let gone = self.gone_lines.get(bucket).copied().unwrap_or_default();
         let line = self.line(bucket, id).map_or(0, |line| line.since + 1);
-        now.max(gone.iter().max().expect("three") + 1).max(line)
+        now.max(line)
     }
 
     pub(super) fn line(&self, bucket: &str, id: &str) -> Option<&Line> {

@@ -307,7 +307,10 @@ impl Model {
             let (changed, accepted) = self.taken(bucket, &id, &format!("r{}", retry.entry), 0);
             match changed {
                 Changed::Cancelled => continue,
-                Changed::Replaced(job) => (retry.body, retry.options) = (job.body, job.options.expect("submitted")),
+                Changed::Replaced(job) => {
+                    let options = job.options.expect("submitted");
+                    (retry.body, retry.options) = (job.body, Options { accepted: 0, ..options }); // nothing tells when
+                }
                 Changed::Nothing => {}
             }
             self.left(now, bucket, &id, accepted);
