@@ -225,9 +225,8 @@ pub struct Applies {
     within: Option<String>,
     weight: Option<u32>,
     concurrency: Option<u32>,
-    /// Whether a failed job is tried again before the next one leaves.
     #[serde(default)]
-    pub ordered: bool,
+    pub(crate) ordered: bool,
     told: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 
 use super::explain::{beat, json_of, says};
 use super::flow::audit;
+use super::slots::heal;
 use crate::rig::{Case, MS, S, T0};
 
 /// A damaged key: its name, a configuration of a slow bucket that needs it, and how jobs come into that.
@@ -116,5 +117,30 @@ fn a_turn_that_raises_after_jobs_have_left_is_taken_again_no_sooner_than_their_r
     }
     let left = case.stream("ready").len();
     assert!((2..=11).contains(&left), "one job, and those that were due in ten intervals: {left}");
+    audit(&mut case);
+}
+
+/// What counts the taken slots is lost, and written anew: whoever waits for a slot does not wait for the next thorough pass.
+#[test]
+fn taken_slots_are_known_again_in_the_first_pass_after_their_key_is_repaired() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\nconcurrency = 1\n");
+    case.push_at(T0, "a", &["a1", "a2"]);
+    case.settle_at(T0);
+    heal(&mut case, T0 + MS); // a thorough one
+    let inflight = case.key("inflight");
+    let _: i64 = case.cmd(&["DEL", &inflight]);
+    let _: String = case.cmd(&["SET", &inflight, "something else"]);
+    let now = T0 + S;
+    case.push_at(now, "b", &["b1"]);
+    assert_eq!(case.settle_at(now).dispatched, 0, "nobody knows what is out");
+    heal(&mut case, now);
+    let _: i64 = case.cmd(&["DEL", &inflight]);
+    beat(&mut case, now);
+    let said = says(&mut case, now, "b");
+    assert!(said[0].starts_with("a slot of b is free"), "{said:?}");
+    let now = now + S;
+    heal(&mut case, now);
+    assert_eq!(case.settle_at(now).dispatched, 1);
+    assert_eq!(case.jobs("ready"), ["a1", "b1"], "a has its one job out still");
     audit(&mut case);
 }

@@ -41,6 +41,17 @@ fn a_configuration_that_others_may_write_is_used_only_by_name() {
     set_mode(&other, 0o666);
     let (code, _, err) = shell.run(&["check"]);
     assert_eq!((code, err.contains("others may write it (mode 666)")), (78, true), "{err}");
+    set_mode(&other, 0o644);
+    // A link of ours that leads to a link of a stranger's: only root can make one.
+    let middle = shell.home().join("middle.toml");
+    symlink(&other, &middle).expect("a link");
+    std::fs::remove_file(&file).expect("gone");
+    symlink("middle.toml", &file).expect("a link");
+    assert_eq!(shell.run(&["check"]).0, 0);
+    if std::os::unix::fs::lchown(&middle, Some(65_534), None).is_ok() {
+        let (code, _, err) = shell.run(&["check"]);
+        assert_eq!((code, err.contains("a link to it belongs to user 65534")), (78, true), "{err}");
+    }
 }
 
 #[test]

@@ -329,7 +329,7 @@ fn headers_come_from_a_file_too_and_nothing_of_it_is_shown() {
     let hook = Hook::start(|_, _| "200 Fine");
     let file = shell.file("headers", "Authorization: Bearer swordfish\r\n\n  X-Team: b  \n");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("set");
-    let more = shell.file("more", "X-More: 1");
+    let more = shell.file("more", "\u{feff}X-More: 1"); // as some editors begin a file
     std::fs::set_permissions(&more, std::fs::Permissions::from_mode(0o644)).expect("set");
     let args = ["--http", &hook.url, "--header", "X-Team: a", "--header-file", &file, "--header-file", &more];
     let worker = Work::start(&shell, &args);

@@ -211,8 +211,8 @@ do
   end
 
   -- forget_waiting: all jobs that waited in these states ('q', 'd', 'r') are gone, those of the queue where they have
-  -- waited since `till_us`, nil: now, or longer. A mark says so where they are too many to be removed. After a step back
-  -- of the clock it reaches too far, or not far enough.
+  -- waited since `till_us`, nil: now, or longer. A mark says so where they are too many to be removed: after a step
+  -- back of the clock it reaches too far, or not far enough.
   -- writes  jobs      cost  2 calls; for all, some more for each FORGET_MOST of them
   function ids.forget_waiting(ctx, name, states, till_us)
     local key = ctx.k.jobs .. name
