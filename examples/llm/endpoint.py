@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A small endpoint to try the worker with: it speaks as an OpenAI-compatible one does, and has limits: endpoint.py [PORT]
 
-It allows each model LLM_RPM requests and LLM_TPM tokens a minute (600 and 60,000), a sixth of that in any 10 seconds, and answers 429 with
-`retry-after-ms` to what is more. `GET /figures` tells what it saw."""
+It allows each model LLM_RPM requests and LLM_TPM tokens a minute (600 and 60,000), in any slice of LLM_SLICE seconds (10) its part of that, and
+answers 429 with `retry-after-ms` to what is more. `GET /figures` tells what it saw."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import time
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-SLICE_S = 10
+SLICE_S = int(os.environ.get("LLM_SLICE", 10))
 REQUESTS, TOKENS = int(os.environ.get("LLM_RPM", 600)) * SLICE_S / 60, int(os.environ.get("LLM_TPM", 60_000)) * SLICE_S / 60
 lock, seen = threading.Lock(), {}
 
@@ -28,7 +28,7 @@ def judge(model, tokens):
     """Let a request in, or not. Replies for how long it must wait; 0: it is in."""
     now = time.monotonic()
     with lock:
-        of = seen.setdefault(model, {"last": deque(), "answered": 0, "refused": 0, "most_requests": 0, "most_tokens": 0})
+        of = seen.setdefault(model, {"last": deque(), "answered": 0, "refused": 0, "tokens": 0, "most_requests": 0, "most_tokens": 0})
         last = of["last"]
         while last and last[0][0] <= now - SLICE_S:
             last.popleft()
@@ -38,6 +38,7 @@ def judge(model, tokens):
             return last[0][0] + SLICE_S - now if last else SLICE_S
         last.append((now, tokens))
         of["answered"] += 1
+        of["tokens"] += tokens
         of["most_requests"], of["most_tokens"] = max(of["most_requests"], requests), max(of["most_tokens"], taken)
         return 0
 

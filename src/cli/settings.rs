@@ -121,7 +121,7 @@ mod tests {
             "budget twilio: paused",
             "budget twilio: weight = 2",
             "h[1]: weight = 2",
-            "h\\[1\\]: weight = 2",
+            "h\\[1]: weight = 2",
         ];
         assert_eq!(text, expected.map(|line| line.to_owned() + since));
         let values: Vec<SetValue> = rows.into_iter().map(SetValue::from).collect();
@@ -132,6 +132,7 @@ mod tests {
         let entries: String =
             toml.lines().filter(|line| !line.starts_with("# What")).map(|line| line.to_owned() + "\n").collect();
         let expected = "\n[[bucket]]\nmatch = \"acme\"\nwithin = \"twilio\"\n\n\
+                        [[bucket]]\nmatch = 'h\\[1]'\nweight = 2\n\n[[bucket]]\nmatch = \"h[1]\"\nweight = 2\n\n\
                         # for a [[budget]] \"twilio\": weight = 2\n\
                         # not for the file: budget \"twilio\" has pause until it is taken back\n\n\
                         [[budget]]\nmatch = \"sms:*\"\nrate = \"5/s\"\nweight = 3\n";

@@ -10,7 +10,8 @@ use super::{plain, shell};
 use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::model::naming;
-use crate::store::explain::{Level, Paid, Share, Slots};
+use crate::store::explain::{Level, Share, Slots};
+use crate::store::level_limits::Paid;
 use crate::store::status::WritesRefused;
 
 /// The name of a level in a sentence: `acme` or `budget twilio`.
@@ -128,13 +129,13 @@ pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding
     }
 }
 
-/// The name of the rate that set the due, with the cost of the last job where it had one: `rate: its last job cost 40`.
+/// The name of the rate that set the due, with the cost of the last job where it had one: `rate: its last job was charged 40`.
 fn pace(level: &Level) -> String {
     let is_of_jobs = level.policy.rate().is_none() && level.policy.job_rate().is_some();
     match level.paid {
         _ if is_of_jobs => "job_rate".to_owned(),
         Some(Paid { by_jobs: true, .. }) => "job_rate".to_owned(),
-        Some(Paid { cost: Some(cost), .. }) => format!("rate: its last job cost {cost}"),
+        Some(Paid { cost: Some(cost), .. }) => format!("rate: its last job was charged {cost}"),
         _ => "rate".to_owned(),
     }
 }

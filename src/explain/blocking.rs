@@ -77,6 +77,12 @@ impl<'a> Question<'a> {
         self.facts.depth + self.facts.retries.waiting + self.facts.delayed.waiting > 0
     }
 
+    /// Whether it waits for workers: it is held, or it waits for a budget that is.
+    fn is_held(&self) -> bool {
+        let waits_for_one = || self.above().last().is_some_and(|top| top.place == Place::Held);
+        self.facts.place == Place::Held || self.facts.place == Place::Share && waits_for_one()
+    }
+
     /// The reasons why nothing leaves now: at least one.
     fn out(&self) -> Vec<Reason> {
         let facts = self.facts;
@@ -90,12 +96,12 @@ impl<'a> Question<'a> {
         found.extend(ancestors::paused(level, self.local_time));
         found.extend(ancestors::no_server(facts.writes_refused.as_ref(), facts.daemons));
         if found.is_empty() {
-            let above = || ancestors::waiting_for(&facts.levels, self.local_time);
+            let above = || (!self.is_held()).then(|| ancestors::waiting_for(&facts.levels, self.local_time)).flatten();
             let stopped = ancestors::stopped(self.above(), self.local_time);
             let first = stopped.or_else(|| ancestors::full(level)).or_else(|| self.ordered());
             found.extend(first.or_else(|| self.parked()).or_else(|| self.own_time()).or_else(above));
         }
-        if self.has_work() && (facts.place == Place::Held || facts.route.holds()) {
+        if self.has_work() && (self.is_held() || facts.route.holds()) {
             found.push(Reason::new(Binding::Held, self.held(found.is_empty())));
         }
         if found.is_empty() {

@@ -24,7 +24,7 @@ use crate::model::counted::counted;
 use crate::model::duration::{say, show};
 use crate::model::escape::{escaped, line as one_line, shell};
 use crate::store::explain::{Facts, Gate, Level, Place, Retries, Share, Slots, Worker, Wrong};
-use crate::store::level_limits::{QuotaUsed, ToldLimit};
+use crate::store::level_limits::{Credit, QuotaUsed, ToldLimit};
 use crate::store::routes::{Ready, say_pace};
 
 /// The narrowest terminal, and in it the widths of labels and of values, in columns.
@@ -100,6 +100,7 @@ struct Link {
     waiting: Option<u64>,
     slow_us: u64,
     told: Option<ToldLimit>,
+    credit: Option<Credit>,
     quotas: Vec<QuotaUsed>,
     paused: Option<provenance::Hand>,
     closed: Option<provenance::Hand>,
@@ -304,6 +305,7 @@ impl Link {
             waiting: level.waiting,
             slow_us: level.slow_us,
             told: level.told.clone(),
+            credit: level.credit,
             quotas: level.quotas.clone(),
             paused: hand(&level.paused, "pause"),
             closed: hand(&level.closed, "close"),
@@ -332,6 +334,7 @@ impl Link {
         if let Some(told) = &self.told {
             more.push(format!("told: {}, reset in {}", told.shown(), say(Duration::from_micros(told.reset_us))));
         }
+        more.extend(self.credit.map(|credit| credit.describe()));
         for quota in &self.quotas {
             let ends = say(Duration::from_micros(quota.ends_us));
             let (used, shown) = (quota.used, quota.shown());

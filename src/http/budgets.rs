@@ -63,6 +63,8 @@ struct BudgetRow {
     per_s: Option<f64>,
     /// How much of its rate, its slots or its quota is used, whichever is used most; 1 is all.
     utilization: Option<f64>,
+    /// Its credit of corrected costs, as a time at its rate in microseconds; negative: debt.
+    credit_us: i64,
     /// Why it waits.
     why: Why,
 }
@@ -91,6 +93,7 @@ impl BudgetRow {
             quota: row.quota.map(|(used, of)| QuotaNow { used, of }),
             per_s: per_s.map(round),
             utilization: row.used(per_s).map(round),
+            credit_us: row.credit_us,
             why: row.why.clone(),
         }
     }

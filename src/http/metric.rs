@@ -49,6 +49,7 @@ metrics! {
     LATENESS = Histogram "dripd_lateness_seconds" [] "How long after their due jobs left; the sum is told from finer buckets, to within a tenth.";
     SLOW_INCIDENTS = Counter "dripd_slow_incidents_total" ["policy"] "How often a policy's other side said that it is too fast.";
     TOLD_REPORTS = Counter "dripd_told_reports_total" [] "How often the other side said how much more it lets through.";
+    COST_CORRECTIONS = Counter "dripd_cost_corrections_total" ["real"] "Jobs that workers said really cost less, or more, than was said at the submit.";
     LIFETIMES_REMOVED = Counter "dripd_lifetimes_removed_total" [] "Keys of dripd that had a time to live, which was taken away: somebody uses EXPIRE on them.";
     QUEUES_VANISHED = Counter "dripd_queues_vanished_total" [] "Queues that were empty at the turn of a bucket that had jobs: deleted, expired, evicted, or emptied by somebody else.";
     PARTITION_AWAY = Gauge "dripd_partition_away" ["partition", "node"] "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
@@ -69,6 +70,7 @@ metrics! {
     ROUTE_TAKEN = Counter "dripd_route_taken_total" ["route"] "Jobs that workers have taken.";
     BUDGET_UTILIZATION = Gauge "dripd_budget_utilization_ratio" ["budget"] "Of the budgets of an entry that have most waiting, the highest use: of the rate in the last seconds, of the slots or of the quota.";
     BUDGET_WAITING = Gauge "dripd_budget_waiting" ["budget"] "Buckets and budgets that wait for a share of the budgets of an entry.";
+    BUDGET_CREDIT = Gauge "dripd_budget_credit_seconds" ["budget"] "Of the budgets of an entry that have most waiting, the largest credit of corrected costs, as a time at its rate; where one is in debt the largest debt, negative.";
     REDIS_LACKS = Gauge "dripd_redis_lacks" ["what"] "1: Redis lacks this to keep every promise; `writes`: it takes none now.";
     BUCKET_DEPTH = Gauge "dripd_bucket_depth" ["bucket"] "Jobs that wait.";
     BUCKET_CAPACITY = Gauge "dripd_bucket_capacity" ["bucket"] "How many may wait.";

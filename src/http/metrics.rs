@@ -145,6 +145,9 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
     }
     lateness(families, figures);
     families.add(&metric::TOLD_REPORTS, &[], count("told") as f64);
+    for real in ["less", "more"] {
+        families.add(&metric::COST_CORRECTIONS, &[real], count(&format!("cost_{real}")) as f64);
+    }
     families.add(&metric::LIFETIMES_REMOVED, &[], count("lifetimes_removed") as f64);
     families.add(&metric::QUEUES_VANISHED, &[], count("queues_vanished") as f64);
     let mut policies: BTreeMap<&str, u64> = BTreeMap::new();
@@ -236,10 +239,13 @@ fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetSnapshot],
     let globs: Vec<(&str, Glob)> =
         config.record.budgets.iter().map(|entry| (entry.glob.as_str(), Glob::parse(&entry.glob))).collect();
     let (mut waiting, mut used): (BTreeMap<&str, u64>, BTreeMap<&str, f64>) = (BTreeMap::new(), BTreeMap::new());
+    let mut credits: BTreeMap<&str, i64> = BTreeMap::new();
     for (one, per_s) in rows.iter().zip(per_s) {
         let entry =
             globs.iter().find(|(_, glob)| glob.matches(one.budget.as_bytes())).map_or("(other)", |(text, _)| *text);
         *waiting.entry(entry).or_default() += one.waiting;
+        let credit = credits.entry(entry).or_default();
+        *credit = if one.credit_us.min(*credit) < 0 { one.credit_us.min(*credit) } else { one.credit_us.max(*credit) };
         if let Some(most) = one.used(*per_s) {
             let known = used.entry(entry).or_default();
             *known = known.max(most);
@@ -247,6 +253,9 @@ fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetSnapshot],
     }
     for (entry, ratio) in used {
         families.add(&metric::BUDGET_UTILIZATION, &[entry], ratio);
+    }
+    for (entry, us) in credits {
+        families.add(&metric::BUDGET_CREDIT, &[entry], us as f64 / 1e6);
     }
     for (entry, n) in waiting {
         families.add(&metric::BUDGET_WAITING, &[entry], n as f64);

@@ -18,7 +18,7 @@ const MOST_AT_ONCE: u64 = 1_000;
 /// The highest cost of a job.
 const MOST_COST: u64 = 100_000;
 
-const HINT: &str = "write NAME: [N buckets,] RATE [in all] and, with commas, evenly | poisson | bursts of N, cost N | cost N to M, \
+const HINT: &str = "write NAME: [N buckets,] RATE [in all] and, with commas, evenly | poisson | bursts of N, cost N [to M] [real N | real P%], \
                     deadline TIME, delay TIME, throttle P% [for TIME], fail P% of the others, from TIME, until TIME, \
                     the first three of whole milliseconds; as in \
                     'sms:*: 200 buckets, 2/s, bursts of 50'";
@@ -34,6 +34,29 @@ enum Arrivals {
     Bursts(u64),
 }
 
+/// What a job really costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Real {
+    /// So many units.
+    Units(u64),
+    /// This share of its cost.
+    Share(f64),
+}
+
+impl Real {
+    fn parse(text: &str) -> Option<Self> {
+        let units = || if text == "0" { Some(0) } else { number(text, MOST_COST) };
+        percent(text).map(Self::Share).or_else(|| units().map(Self::Units))
+    }
+
+    fn of(self, cost: u64) -> u64 {
+        match self {
+            Self::Units(units) => units,
+            Self::Share(share) => (share * cost as f64).round() as u64,
+        }
+    }
+}
+
 /// The traffic of some buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
@@ -46,6 +69,8 @@ pub struct Load {
     per_second: f64,
     arrivals: Arrivals,
     cost: Option<(u64, u64)>,
+    /// What a job really costs, where workers say so.
+    real: Option<Real>,
     deadline: Option<Duration>,
     delay: Option<Duration>,
     fail: f64,
@@ -91,6 +116,10 @@ impl Load {
         let words: Vec<&str> = text.split_whitespace().collect();
         let time = duration::parse;
         let whole_ms = |text| time(text).filter(|time| time.subsec_nanos() % 1_000_000 == 0 && *time <= LONGEST);
+        if let ["cost", costs @ .., "real", real] = &words[..] {
+            self.real = Some(Real::parse(real)?);
+            return self.option(&format!("cost {}", costs.join(" ")));
+        }
         match words[..] {
             ["evenly"] => self.arrivals = Arrivals::Evenly,
             ["poisson"] => self.arrivals = Arrivals::Poisson,
@@ -123,7 +152,7 @@ impl Load {
     /// How its jobs go.
     pub(super) fn kind(&self) -> Kind {
         let retry_after_ms = self.retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        Kind { fail: self.fail, throttle: self.throttle, retry_after_ms }
+        Kind { fail: self.fail, throttle: self.throttle, retry_after_ms, is_corrected: self.real.is_some() }
     }
 
     /// The name of its n-th bucket, from 0 on.
@@ -145,6 +174,7 @@ impl FromStr for Load {
             per_second: 0.0,
             arrivals: Arrivals::Evenly,
             cost: None,
+            real: None,
             deadline: None,
             delay: None,
             fail: 0.0,
@@ -252,7 +282,8 @@ impl Iterator for Generator<'_> {
         let (pushes, jobs) = if load.cost.is_some_and(|(least, most)| least < most) { (jobs, 1) } else { (1, jobs) };
         for _ in 0..pushes {
             let cost = load.cost.map(|(least, most)| self.random.u64(least..=most));
-            let job = Job { cost, delay: load.delay, ttl: load.deadline, ..Job::default() };
+            let real = load.real.zip(cost).map(|(real, cost)| real.of(cost));
+            let job = Job { cost, real, delay: load.delay, ttl: load.deadline, ..Job::default() };
             self.burst.push(Push { at_us: at_ns / 1_000, bucket: load.bucket(number), jobs, job, kind: Some(at) });
         }
         self.burst.pop()

@@ -128,7 +128,7 @@ pub fn left_out(record: &Record, plan: &Plan) -> Option<String> {
     })
 }
 
-/// The text of a simulated job: when it came, how it goes, its bucket, its cost and its number.
+/// The text of a simulated job: when it came, how it goes, its bucket, what it really costs and its number.
 #[derive(Debug, Clone, Copy)]
 struct JobText {
     at_us: u64,
@@ -242,7 +242,8 @@ impl Run<'_> {
         let mut texts = Vec::new();
         for _ in 0..jobs {
             self.jobs += 1;
-            let text = JobText { at_us, kind, bucket: number, cost: job.cost.unwrap_or(1), number: self.jobs };
+            let text =
+                JobText { at_us, kind, bucket: number, cost: job.real.or(job.cost).unwrap_or(1), number: self.jobs };
             texts.push(text.write());
         }
         self.measures.count(number, |counts| counts.pushed += jobs);

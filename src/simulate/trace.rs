@@ -174,7 +174,8 @@ impl<R: BufRead> Trace<R> {
         self.last_us = (since_first * 1e3).round() as u64;
         let bucket = BucketName::parse(line.bucket.as_bytes()).map_err(|why| why.to_string())?;
         let ms = Duration::from_millis;
-        let job = Job { id: line.id, cost: line.cost, delay: line.delay_ms.map(ms), ttl: line.ttl_ms.map(ms) };
+        let job =
+            Job { id: line.id, cost: line.cost, real: None, delay: line.delay_ms.map(ms), ttl: line.ttl_ms.map(ms) };
         Ok(Push { at_us: self.last_us, bucket, jobs: line.jobs, job, kind: None })
     }
 

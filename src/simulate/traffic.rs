@@ -26,6 +26,8 @@ pub struct Job {
     pub id: Option<String>,
     /// Its cost.
     pub cost: Option<u64>,
+    /// What it really costs, as a worker says when it is done.
+    pub real: Option<u64>,
     /// How long it waits at least.
     pub delay: Option<Duration>,
     /// How long it may wait.

@@ -32,7 +32,7 @@ pub fn source() -> &'static str {
 }
 
 /// The version of the library; it says the same of itself (a test compares them).
-pub const VERSION: i64 = 36;
+pub const VERSION: i64 = 37;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]

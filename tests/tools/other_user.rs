@@ -62,7 +62,7 @@ fn a_configuration_of_a_stranger_is_used_only_by_name() {
     std::os::unix::fs::symlink("ours.toml", &file).expect("a link");
     assert_eq!(shell.run(&["check"]).0, 0, "our own link");
     std::os::unix::fs::lchown(&file, Some(STRANGER), None).expect("given away");
-    refused(shell.run(&["status"]), "the link");
+    refused(shell.run(&["status"]), "a link to it");
     std::fs::remove_file(&file).expect("removed");
     assert!(needs::runs(Command::new("mkfifo").arg(&file)));
     std::os::unix::fs::chown(&file, Some(STRANGER), None).expect("given away");

@@ -117,7 +117,7 @@ pub(super) const NOTES: &[Notes] = &[
                 times. Nothing of a running system is read or changed.\n\n\
                 --load 'NAME: ...' takes, with commas between: N buckets (the * of NAME is the number of each); a RATE \
                 such as 2/s for each bucket, or 400/s in all; evenly (the default), poisson, or bursts of N; cost N, or \
-                cost N to M; deadline TIME; delay TIME; throttle P% [for TIME] of the tries; fail P% of the others; from TIME; \
+                cost N to M, and behind that real N or real P% where workers say what a job really cost; deadline TIME; delay TIME; throttle P% [for TIME] of the tries; fail P% of the others; from TIME; \
                 until TIME.\n\n\
                 --trace reads a line of JSON for each push: at_ms and bucket, and if wanted jobs, id, cost, delay_ms and \
                 ttl_ms. All times count from that of the first line.\n\n\

@@ -37,6 +37,7 @@ function more(level) {
   if (level.closed) all.push("closed");
   if (level.slow_us) all.push(`slow for ${lasts(level.slow_us)}`);
   if (level.told) all.push(`told: ${level.told.left}${level.told.limit ? ` of ${level.told.limit}` : ""} left for ${lasts(level.told.reset_us)}`);
+  if (level.credit) all.push(`${lasts(Math.abs(level.credit.us))} of ${level.credit.us < 0 ? "debt" : "credit"}: charged ${count(level.credit.price_percent)} % of the cost`);
   if (level.slots) all.push(`slots ${level.slots.taken} of ${level.slots.of}`);
   for (const quota of level.quotas) all.push(`quota ${count(quota.used)} of ${count(quota.count)}, ends in ${lasts(quota.ends_us)}`);
   if (level.share) all.push(`waits for a share of ${shown(level.share.of)}: ${count(level.share.ahead)} of ${count(level.share.waiting)} before it`);

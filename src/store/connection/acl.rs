@@ -103,6 +103,9 @@ const BACK: &[Grant] = &[
     both("incr", "wake"),
 ];
 
+/// The further commands where a job is taken away that has run: its id stays taken.
+const REMEMBERS: Grant = both("zadd zcard zcount pexpire zremrangebyrank", "ids:*");
+
 /// The limiters, of an application's own keys.
 const LIMITS: Grant = both(
     "fcall|drip_fixed_window fcall|drip_sliding_window fcall|drip_sliding_counter fcall|drip_token_bucket \
@@ -144,6 +147,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 both("incr", "wake"),
                 both("incrby del", "delays"),
                 read("fcall_ro|drip__daemons hgetall", "daemons"),
+                REMEMBERS,
                 LIMITS,
                 LIMITER,
             ],
@@ -191,7 +195,8 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 write("unlink", "reached retry:* delayed:* jobs:*"),
                 write("hdel", "turns"),
                 both("incrby del", "delays"),
-                both("fcall|drip_cancel hmget hset exists", "jobs:*"),
+                both("fcall|drip_cancel hmget hset exists hscan", "jobs:*"),
+                REMEMBERS,
                 write("xdel", "events"),
                 write("xgroup|create", "ready ready:*"),
                 write("sadd", "routes"),

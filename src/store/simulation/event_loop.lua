@@ -126,7 +126,7 @@ do
     local done = take(world.busy)
     local route, group = done.route, done.group
     group.free = group.free + 1
-    local kind = done.id and world.may_fail and world.kinds[tonumber(match(done.job, '^%d+%.(%d+)'))]
+    local kind = done.id and world.has_kinds and world.kinds[tonumber(match(done.job, '^%d+%.(%d+)'))]
     if done.id then
       local args, now_text = { done.id }, digits(now)
       if kind and kind.throttle > 0 and chance(done.job, done.try, 1) < kind.throttle then
@@ -140,6 +140,7 @@ do
         happened(done.job, 7)
         jobs.fail({ route.key }, args, now_text)
       else
+        if kind and kind.is_corrected then base.append(args, 'COST', match(done.job, '^%d+%.%d+%.%d+%.(%d+)')) end
         jobs.ack({ route.key }, args, now_text)
       end
     end
@@ -231,8 +232,8 @@ do
 
   -- drip__begin_simulation: a new world, on an empty server with a policy record.
   -- keys   <prefix>:policy
-  -- args   now_us, as JSON: { seed, kinds: [ { fail, throttle, retry_after_ms } ], routes: [ { name, groups: [ { name,
-  --        free, service_us, is_exponential, away: [ [from_us, to_us] ] } ] } ] }; times of `away` since the beginning
+  -- args   now_us, as JSON: { seed, kinds: [ { fail, throttle, retry_after_ms, is_corrected } ], routes: [ { name, groups:
+  --        [ { name, free, service_us, is_exponential, away: [ [from_us, to_us] ] } ] } ] }; times of `away` since the beginning
   -- reply  OK
   local function begin(redis_keys, args)
     local now, given = base.clock(args[1]), cjson.decode(args[2])
@@ -241,9 +242,11 @@ do
       ctx = ctx, start_us = now, seed = given.seed, kinds = given.kinds, routes = given.routes, busy = {},
       deadlines = {}, queues = ctx.k.queues,
       schedule = ctx.k.schedule, daemon_at = huge, free_at = now,
-      may_fail = false, failed = 0, throttled = 0,
+      has_kinds = false, failed = 0, throttled = 0,
     }
-    for _, kind in ipairs(world.kinds) do world.may_fail = world.may_fail or kind.fail > 0 or kind.throttle > 0 end
+    for _, kind in ipairs(world.kinds) do
+      world.has_kinds = world.has_kinds or kind.is_corrected or kind.fail > 0 or kind.throttle > 0
+    end
     for _, it in ipairs(world.routes) do
       local f = forward.of(ctx.rec, it.name)
       it.key, it.pop = f and f.to or keys.ready(ctx.space, it.name), f and (f.push == 'LPUSH' and 'RPOP' or 'LPOP')

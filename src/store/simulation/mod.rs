@@ -34,6 +34,8 @@ pub struct Kind {
     /// The wait that it asks for then, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// Whether workers say what a job really cost: the fourth number of its text.
+    pub is_corrected: bool,
 }
 
 /// The workers of a route.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::FromRedisValue;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::level_limits::{QuotaUsed, ToldLimit};
+use super::level_limits::{Credit, Paid, QuotaUsed, ToldLimit};
 use super::routes::Ready;
 use super::status::WritesRefused;
 use crate::model::duration::{show, show_per_period};
@@ -161,6 +161,8 @@ pub struct Level {
     pub set: Vec<SetKey>,
     /// The reason for its due, where that is not one job at its rate.
     pub paid: Option<Paid>,
+    /// What corrections of costs have left over.
+    pub credit: Option<Credit>,
     /// For how long it is slowed down.
     #[serde(default)]
     pub slow_us: u64,
@@ -171,17 +173,6 @@ pub struct Level {
     pub quotas: Vec<QuotaUsed>,
     /// The policy that applies.
     pub policy: Applies,
-}
-
-/// The payment for which a node waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
-pub struct Paid {
-    /// The cost of its last job, where that is more than 1.
-    pub cost: Option<u64>,
-    /// Whether it waits for its `job_rate`.
-    pub by_jobs: bool,
-    /// The cost of its next job, where one of its quotas has less left.
-    pub needs: Option<u64>,
 }
 
 /// A key that operators have set.

@@ -1,10 +1,11 @@
-//! Limits of a node beside its rate, as the functions reply them: of the other side, and of windows of the calendar.
+//! What limits a node beside its rate, as the functions reply it: the other side, windows of the calendar, what its last job was charged, and
+//! the credit of corrected costs.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::model::duration::show_per_period;
+use crate::model::duration::{say, show_per_period};
 
 /// How much more the other side lets through, as it says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
@@ -57,5 +58,47 @@ impl QuotaUsed {
     /// Whether its windows are weeks: they begin at multiples of the period since 1970-01-01, which was a Thursday.
     pub fn is_of_weeks(&self) -> bool {
         self.period_us.is_multiple_of(7 * 86_400_000_000)
+    }
+}
+
+/// The payment for which a node waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Paid {
+    /// The cost of its last job, where that is more than 1.
+    pub cost: Option<u64>,
+    /// Whether it waits for its `job_rate`.
+    pub by_jobs: bool,
+    /// The cost of its next job, where one of its quotas has less left.
+    pub needs: Option<u64>,
+}
+
+/// The credit of a node with a rate: workers said that jobs cost less than was said, or, where it is negative, more.
+/// Later jobs are charged less, or more, until it is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
+pub struct Credit {
+    /// As a time at its rate, in microseconds; negative: debt.
+    pub us: i64,
+    /// What a job is charged now, in percent of its cost.
+    pub price_percent: u64,
+}
+
+impl Credit {
+    /// The credit as people read it: `2.0 s of credit: jobs are charged 50 % of their cost`.
+    pub fn describe(&self) -> String {
+        let (time, kind) =
+            (say(Duration::from_micros(self.us.unsigned_abs())), if self.us < 0 { "debt" } else { "credit" });
+        format!("{time} of {kind}: jobs are charged {} % of their cost", self.price_percent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_and_debt_are_told_apart() {
+        let say = |us, price_percent| Credit { us, price_percent }.describe();
+        assert_eq!(say(2_000_000, 50), "2.0 s of credit: jobs are charged 50 % of their cost");
+        assert_eq!(say(-4_000_000, 300), "4.0 s of debt: jobs are charged 300 % of their cost");
     }
 }

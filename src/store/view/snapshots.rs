@@ -112,6 +112,8 @@ pub struct BudgetSnapshot {
     pub parent: Option<String>,
     /// Its weight there.
     pub weight: u64,
+    /// Its credit of corrected costs, as a time at its rate in microseconds; negative: debt.
+    pub credit_us: i64,
     /// How many jobs have passed through it since somebody looks at it.
     pub passed: u64,
 }
@@ -219,7 +221,7 @@ type BudgetNumbers = (String, u64, u64, u64, u64, u64, u64, u64, u64);
 
 /// The reply: the time, thirteen values of each budget, which are more than a tuple holds, and how many jobs passed each.
 fn budgets_of((at_us, rows, passed): (u64, Vec<Value>, Vec<u64>)) -> Option<Now<BudgetSnapshot>> {
-    let (rows, []) = rows.as_chunks::<13>() else { return None };
+    let (rows, []) = rows.as_chunks::<14>() else { return None };
     if rows.len() != passed.len() {
         return None;
     }
@@ -227,8 +229,8 @@ fn budgets_of((at_us, rows, passed): (u64, Vec<Value>, Vec<u64>)) -> Option<Now<
         let (numbers, words) = row.split_at(9);
         let (budget, waiting, count, period_us, due_in_us, taken, slots, used, quota) =
             BudgetNumbers::from_redis_value(Value::Array(numbers.to_vec())).ok()?;
-        let (word, about, parent, weight) =
-            <(String, String, String, u64)>::from_redis_value(Value::Array(words.to_vec())).ok()?;
+        let (word, about, parent, weight, credit_us) =
+            <(String, String, String, u64, i64)>::from_redis_value(Value::Array(words.to_vec())).ok()?;
         Some(BudgetSnapshot {
             budget,
             waiting,
@@ -239,6 +241,7 @@ fn budgets_of((at_us, rows, passed): (u64, Vec<Value>, Vec<u64>)) -> Option<Now<
             why: Why { word, about },
             parent: given(parent),
             weight,
+            credit_us,
             passed,
         })
     });
@@ -261,6 +264,7 @@ mod tests {
             why: Why::new(Cause::Rate, ""),
             parent: None,
             weight: 1,
+            credit_us: 0,
             passed: 0,
         };
         assert_eq!(budget.used(Some(8.0)), Some(0.8));

@@ -307,33 +307,39 @@ fn then_leave(case: &mut Case, from: u64, expected: [(&str, u64); 2], counted: u
     assert!(windows.ends_with(&format!(":{counted}")), "{windows}");
 }
 
-#[test]
-fn an_adjustment_down_moves_every_level_but_not_the_pace_of_requests() {
-    let mut case = Case::with(TREE);
-    let entry = held(&mut case);
-    assert_eq!(adjust(&mut case, T0 + 10 * MS, &entry, "-900"), 1);
-    // 100 units take the bucket 400 ms and the budget in the middle 200 ms; that a request left 100 ms ago at the top is what it was.
-    then_leave(&mut case, T0 + 10 * MS, [("b", 200), ("a", 400)], 102);
+/// The credit of each node that has some, in microseconds.
+fn credits(case: &mut Case) -> Vec<(String, i64)> {
+    let key = case.key("paid");
+    let found: std::collections::BTreeMap<String, String> = case.cmd(&["HGETALL", &key]);
+    let credit = |text: String| text.split(' ').nth(8).expect("nine words").parse::<i64>().expect("a number");
+    found.into_iter().map(|(node, text)| (node, credit(text))).filter(|(_, credit)| *credit != 0).collect()
+}
+
+fn told(list: [(&str, i64); 3]) -> Vec<(String, i64)> {
+    list.map(|(node, credit)| (node.to_owned(), credit)).into()
 }
 
 #[test]
-fn an_adjustment_down_to_nothing_leaves_the_pace_of_requests() {
-    let mut case = Case::with(TREE);
-    let entry = held(&mut case);
-    assert_eq!(adjust(&mut case, T0 + 10 * MS, &entry, "-1000"), 1);
-    then_leave(&mut case, T0 + 10 * MS, [("b", 100), ("a", 200)], 2);
+fn a_correction_down_gives_credit_to_every_level_and_moves_no_due() {
+    for (units, credit, counted) in [
+        ("-900", [("a", 3_600_000), ("{mid}", 1_800_000), ("{top}", 900_000)], 102),
+        ("-1000", [("a", 4_000_000), ("{mid}", 2_000_000), ("{top}", 1_000_000)], 2),
+        ("-1000000", [("a", 4_000_000), ("{mid}", 2_000_000), ("{top}", 1_000_000)], 2),
+        ("+500", [("a", -2_000_000), ("{mid}", -1_000_000), ("{top}", -500_000)], 1_502),
+        ("+100000000", [("a", -3_600_000_000), ("{mid}", -3_600_000_000), ("{top}", -3_600_000_000)], 100_001_002),
+    ] {
+        let mut case = Case::with(&TREE.replace("100000/d", "1000000000/d"));
+        let entry = held(&mut case);
+        assert_eq!(adjust(&mut case, T0 + 10 * MS, &entry, units), 1);
+        assert_eq!(credits(&mut case), told(credit), "{units}");
+        if units != "+100000000" {
+            then_leave(&mut case, T0 + 10 * MS, [("b", 2_000), ("a", 4_000)], counted);
+        }
+    }
 }
 
 #[test]
-fn an_adjustment_up_moves_every_level() {
-    let mut case = Case::with(TREE);
-    let entry = held(&mut case);
-    assert_eq!(adjust(&mut case, T0 + 10 * MS, &entry, "+500"), 1);
-    then_leave(&mut case, T0 + 10 * MS, [("b", 3_000), ("a", 6_000)], 1_502);
-}
-
-#[test]
-fn of_an_adjustment_and_an_ack_with_the_cost_the_first_one_counts() {
+fn of_a_correction_and_an_ack_with_the_cost_the_first_one_counts() {
     let mut case = Case::with(TREE);
     let entry = held(&mut case);
     assert_eq!(adjust(&mut case, T0 + 10 * MS, &entry, "-900"), 1);
@@ -342,7 +348,8 @@ fn of_an_adjustment_and_an_ack_with_the_cost_the_first_one_counts() {
     assert_eq!(case.fcall::<i64>("drip__ack", &["ready"], &args), 1, "it is done all the same");
     assert_eq!(case.fcall::<i64>("drip__ack", &["ready"], &args), 0, "once");
     assert_eq!(adjust(&mut case, T0 + 30 * MS, &entry, "+900"), 0, "after the ack");
-    then_leave(&mut case, T0 + 30 * MS, [("b", 200), ("a", 400)], 102);
+    assert_eq!(credits(&mut case), told([("a", 3_600_000), ("{mid}", 1_800_000), ("{top}", 900_000)]));
+    then_leave(&mut case, T0 + 30 * MS, [("b", 2_000), ("a", 4_000)], 102);
 }
 
 #[test]
@@ -356,12 +363,10 @@ fn after_a_plain_xack_nothing_is_adjusted() {
 }
 
 #[test]
-fn an_adjustment_needs_nothing_that_memory_held() {
-    for (units, cost, expected, counted) in [
-        ("-900", None, [("b", 200), ("a", 400)], 102),
-        ("+500", None, [("b", 3_000), ("a", 6_000)], 1_502),
-        ("", Some("100"), [("b", 200), ("a", 400)], 102),
-    ] {
+fn a_correction_needs_nothing_that_memory_held() {
+    for (units, cost, a, counted) in
+        [("-900", None, 3_600_000, 102), ("+500", None, -2_000_000, 1_502), ("", Some("100"), 3_600_000, 102)]
+    {
         let server = Server::start(&[]);
         let mut case = Case::on(&server, TREE);
         let entry = held(&mut case);
@@ -379,6 +384,7 @@ fn an_adjustment_needs_nothing_that_memory_held() {
         }
         forget(&mut case);
         assert_eq!(adjust(&mut case, now, &entry, "+7"), 0, "once");
-        then_leave(&mut case, now, expected, counted);
+        assert_eq!(credits(&mut case), told([("a", a), ("{mid}", a / 2), ("{top}", a / 4)]));
+        then_leave(&mut case, now, [("b", 2_000), ("a", 4_000)], counted);
     }
 }

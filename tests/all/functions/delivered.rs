@@ -58,11 +58,22 @@ pub(super) struct Hand {
     pub(super) service_us: u64,
     /// Every so manieth job fails, to be tried again at once; 0: none does.
     pub(super) fails: usize,
+    /// By how much each service time differs at most, in thousandths; and from which route it reads.
+    pub(super) varies: u64,
+    pub(super) route: &'static str,
 }
 
 impl Hand {
     pub(super) fn always(service_us: u64) -> Self {
-        Self { shifts: vec![(0, u64::MAX)], count: 1, service_us, fails: 0 }
+        Self { shifts: vec![(0, u64::MAX)], count: 1, service_us, fails: 0, varies: 0, route: "default" }
+    }
+
+    pub(super) fn varying(service_us: u64, varies: u64) -> Self {
+        Self { varies, ..Self::always(service_us) }
+    }
+
+    pub(super) fn of(route: &'static str, service_us: u64, varies: u64) -> Self {
+        Self { route, ..Self::varying(service_us, varies) }
     }
 
     fn is_there(&self, at: u64) -> bool {
@@ -85,6 +96,11 @@ pub(super) struct World {
     done: usize,
     idle_since: Option<u64>,
     unseen: Vec<String>,
+    /// How many calls a daemon made, and how many of them moved nothing and asked for another one at once.
+    pub(super) calls: u64,
+    pub(super) in_vain: u64,
+    /// The state of the random numbers.
+    random: u64,
     /// While it is away no daemon calls.
     pub(super) away: Vec<(u64, u64)>,
 }
@@ -109,6 +125,9 @@ impl World {
             done: 0,
             idle_since: None,
             unseen: Vec::new(),
+            calls: 0,
+            in_vain: 0,
+            random: 88_172_645_463_325_252,
             away: Vec::new(),
         }
     }
@@ -147,6 +166,8 @@ impl World {
     /// One call of a daemon. It calls again when the reply says so.
     fn call(&mut self, names: &[&str]) {
         let drained = if names.is_empty() { self.case.drain_at(self.now) } else { self.case.wake_at(self.now, names) };
+        self.calls += 1;
+        self.in_vain += u64::from(drained.dispatched == 0 && drained.wait_us == 0);
         self.next_call = if drained.wait_us < 0 { u64::MAX } else { self.now + drained.wait_us as u64 };
     }
 
@@ -157,21 +178,27 @@ impl World {
             if *busy_until > self.now {
                 continue;
             }
-            let (is_there, count, service_us, fails) =
-                (hand.is_there(self.now), hand.count, hand.service_us, hand.fails);
+            let (is_there, count, fails, route) = (hand.is_there(self.now), hand.count, hand.fails, hand.route);
+            let ready = if route == "default" { "ready".to_owned() } else { format!("ready:{route}") };
+            // xorshift: a random number of the range.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let spread = hand.service_us * hand.varies / 1_000;
+            let service_us = hand.service_us - spread + self.random % (2 * spread + 1);
             for entry in std::mem::take(held) {
                 self.done += 1;
                 let (id, now) = (entry.id, self.now.to_string());
                 if fails > 0 && self.done.is_multiple_of(fails) {
-                    let _: i64 = self.case.fcall("drip__fail", &["ready"], &[now.as_str(), &id, "RETRY_IN", "0"]);
+                    let _: i64 = self.case.fcall("drip__fail", &[&ready], &[now.as_str(), &id, "RETRY_IN", "0"]);
                 } else {
-                    let _: i64 = self.case.fcall("drip__ack", &["ready"], &[now, id]);
+                    let _: i64 = self.case.fcall("drip__ack", &[&ready], &[now, id]);
                 }
             }
             if !is_there {
                 continue;
             }
-            let taken = self.case.take("ready", count);
+            let taken = self.case.take(&ready, count);
             if taken.is_empty() {
                 free = true;
                 continue;

@@ -56,7 +56,7 @@ fn a_cost_that_is_paid_and_a_job_rate_are_named() {
     }
     case.settle_at(T0);
     let mut last = |bucket: &str| says(&mut case, T0, bucket).last().expect("it binds").clone();
-    assert_eq!(last("b"), "the next job leaves in 40.0 s: b is at its rate: its last job cost 40");
+    assert_eq!(last("b"), "the next job leaves in 40.0 s: b is at its rate: its last job was charged 40");
     assert_eq!(last("both"), "the next job leaves in 60.0 s: both is at its job_rate");
     assert_eq!(last("plain"), "the next job leaves in 1.0 s: plain is at its rate");
     let said = json_of(&mut case, T0, "both");

@@ -221,3 +221,38 @@ fn what_would_leave_a_bucket_or_a_budget_without_its_budgets_is_not_set() {
     let names = case.key("settings");
     assert_eq!(case.cmd::<Vec<String>>(&["HKEYS", &names]), ["x"], "nothing of the others is stored");
 }
+
+/// A child of a budget waits in the line of that, and the budget in the line of the route: with a turn for each child.
+#[test]
+fn below_a_budget_that_is_held_its_turn_among_all_who_wait_for_the_workers() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1/s'\n[limits]\nmax_ready = 2\n[[budget]]\nmatch = 'p'\nrate = '100/s'\n\
+         [[bucket]]\nmatch = 'a*'\nwithin = 'p'\n",
+    );
+    case.push_at(T0, "first", &["1"]);
+    case.push_at(T0, "second", &["1"]);
+    case.settle_at(T0);
+    for (n, bucket) in ["a1", "a2", "a3", "plain"].into_iter().enumerate() {
+        case.push_at(T0 + S, bucket, &["1", "2"]);
+        case.settle_at(T0 + S + n as u64);
+    }
+    let now = T0 + 62 * S;
+    case.settle_at(now);
+    beat(&mut case, now);
+    let words = "held: a1 waits since 00:00, and nobody takes jobs of route default: 2 jobs are ready, the oldest for 62.0 s, no leases are held";
+    assert_eq!(says(&mut case, now, "a1").len(), 1);
+    assert_eq!(says(&mut case, now, "a1")[0].split(" and ").last(), words.split(" and ").last());
+    case.take("ready", 1);
+    case.settle_at(now);
+    case.settle_at(now + S);
+    let now = now + S;
+    let four = "held: the workers of route default take 58/h, and 4 buckets wait for them; its turn comes in about ";
+    let mut turns = Vec::new();
+    for bucket in ["a1", "a2", "a3", "plain"] {
+        let said = says(&mut case, now, bucket);
+        turns.push(said[0].strip_prefix(four).unwrap_or_else(|| panic!("{bucket}: {said:?}")).to_owned());
+    }
+    // a1 has just had its turn, so the others below the budget, and `plain`, have theirs first.
+    assert_eq!(turns, ["3 m 6 s", "62.0 s", "2 m 4 s", "62.0 s"]);
+    assert_eq!(case.routes(now)[0].held, 4);
+}

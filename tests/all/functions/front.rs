@@ -133,7 +133,7 @@ fn the_budgets_that_are_named_are_told_of_also_while_something_is_set_with_their
     let rows = |case: &mut Case| -> Vec<(String, String, String)> {
         let reply: Vec<Value> = case.fcall("drip__budget_rows", &["policy"], &[T0.to_string()]);
         let rows: Vec<Value> = get(&reply[1]);
-        rows.chunks(13).map(|row| (get(&row[0]), get(&row[11]), get(&row[12]))).collect()
+        rows.chunks(14).map(|row| (get(&row[0]), get(&row[11]), get(&row[12]))).collect()
     };
     let expected =
         [("all", "", "1"), ("all:eu", "all", "3")].map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));

@@ -139,8 +139,39 @@ fn a_cancellation_that_is_repeated_says_the_same_and_what_was_taken_away_frees_i
     assert_eq!(case.cancel_at(T0 + 8 * S, "b", "runs"), 1, "while it backs off");
     assert_eq!(case.cancel_at(T0 + 8 * S, "b", "runs"), 1, "once more");
     case.settle_at(T0 + 11 * S);
-    assert_eq!(case.cancel_at(T0 + 12 * S, "b", "runs"), 0, "it was dropped");
-    assert_eq!(case.submit_at(T0 + 12 * S, "b", "runs", &["ID", "runs"]).verdict, "queued");
+    assert_eq!(case.cancel_at(T0 + 12 * S, "b", "runs"), 2, "it was dropped, and had left before");
+    assert_eq!(case.submit_at(T0 + 12 * S, "b", "runs", &["ID", "runs"]).verdict, "duplicate");
+    assert_eq!(
+        case.submit_at(T0 + 3_600 * S, "b", "runs", &["ID", "runs"]).verdict,
+        "queued",
+        "an hour after its accept"
+    );
+}
+
+#[test]
+fn a_job_that_has_run_keeps_its_id_when_its_retry_is_purged() {
+    for all in ["0", "1"] {
+        let mut case =
+            Case::with("[defaults]\nrate = '10/s'\ndedup = '1h'\nbackoff = { initial = '1m', max = '1m' }\n");
+        for id in ["runs", "failed"] {
+            case.submit_at(T0, "b", id, &["ID", id]);
+        }
+        case.settle_at(T0);
+        case.settle_at(T0 + S);
+        for entry in case.take("ready", 2) {
+            let args = [(T0 + S).to_string(), entry.id];
+            assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
+        }
+        case.submit_at(T0 + S, "b", "waits", &["ID", "waits", "DELAY", "60000"]);
+        let args = [(T0 + 2 * S).to_string().as_str(), "1", "me", "", "", all].map(str::to_owned);
+        let gone: Vec<i64> = case.fcall("drip__purge", &["queue:b"], &args);
+        assert_eq!(gone[1], 2, "{gone:?}");
+        for (id, verdict) in
+            [("runs", "duplicate"), ("failed", "duplicate"), ("waits", if all == "1" { "queued" } else { "duplicate" })]
+        {
+            assert_eq!(case.submit_at(T0 + 3 * S, "b", id, &["ID", id]).verdict, verdict, "{id}, {all}");
+        }
+    }
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn a_held_bucket_loses_no_turn_by_jobs_that_are_dropped() {
     audit(&mut case);
 }
 
-/// What the route takes besides the turns goes to whoever is due first: by turns too, not by their names.
+/// "Where only workers stop them, all get the same within a tenth."
 #[test]
 fn two_floods_of_one_rate_have_equal_shares_of_few_workers() {
     for (rate, workers) in [("30/s", 1), ("47/s", 3), ("60/s", 3), ("100/s", 3), ("100/s", 7)] {
@@ -180,7 +180,8 @@ fn two_floods_of_one_rate_have_equal_shares_of_few_workers() {
         world.run(20 * S);
         let of = world.by_bucket();
         let (a, b) = (of["a"].len(), of["b"].len());
-        assert!(a.abs_diff(b) <= 2, "{rate}, {workers} workers: {a} and {b}");
+        let mean = (a + b) as f64 / 2.0;
+        assert!(a.abs_diff(b) as f64 / 2.0 <= 0.1 * mean, "{rate}, {workers} workers: {a} and {b}");
         world.audit();
     }
 }
@@ -235,11 +236,11 @@ fn hundreds_of_other_spaces_on_the_server_change_nobody_s_turn() {
         }
         case.drain_at(T0 + turn * S - MS); // all three are held
         case.take("ready", 10);
-        // Where the turns are forgotten the due stands for them, and that of the slow one is later.
+        // Of equal tags the earlier due is first, and that of the slow one is later; where tags were forgotten it would have no turn of its own.
         assert_eq!(case.drain_at(T0 + turn * S).dispatched, 1);
         order.push(case.stream("ready").pop().expect("it left").text("bucket"));
     }
-    assert_eq!(order.concat(), "abcabcabc");
+    assert_eq!(order.concat(), "abcbcabca");
 }
 
 #[test]
@@ -283,7 +284,7 @@ fn no_job_overtakes_those_that_are_held_for_its_route_and_another_route_is_not_c
 }
 
 #[test]
-fn the_wait_of_a_held_bucket_is_neither_lateness_nor_credit() {
+fn the_wait_of_a_held_bucket_is_no_lateness_and_up_to_its_catch_up_is_made_up() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n[limits]\nready_window = '250ms'\n");
     case.settle_at(T0);
     case.push_at(T0, "b", &["x"; 20]);
@@ -296,7 +297,7 @@ fn the_wait_of_a_held_bucket_is_neither_lateness_nor_credit() {
     case.drain_at(now);
     let last = case.stream("ready").pop().expect("it left");
     assert_eq!((last.number("due_us"), last.number("at_us")), (now, now));
-    assert_eq!(case.due("b"), Some(now + 100 * MS));
+    assert_eq!(case.due("b"), Some(now + 80 * MS), "a held bucket makes up for as much as any other");
 }
 
 /// Buckets of many routes are held, and workers of some of them are away.

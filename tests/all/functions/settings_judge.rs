@@ -202,8 +202,10 @@ impl World {
                 let earliest = p.rate.after(low).saturating_sub(OFF_US);
                 ensure!(due >= earliest, "{} us too early, by the rate in force", earliest - due);
             }
-            let base = due.max(now.saturating_sub(p.catch_up));
-            (track.base, track.is_free) = (Some((base, base)), false);
+            let least = now.saturating_sub(p.catch_up);
+            // Of one that waited for workers the due is now, and it makes up for as much as any other.
+            let base = due.max(least);
+            (track.base, track.is_free) = (Some((if due == now { least } else { base }, base)), false);
         }
         self.tracks[b] = track;
         Ok(())

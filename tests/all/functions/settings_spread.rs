@@ -442,7 +442,7 @@ fn a_budget_that_is_set_for_a_glob_is_named_by_the_stars_of_that_glob() {
         case.push_at(T0, "other", &["1"]);
         case.settle_at(T0);
         assert_eq!(case.stream("ready").len(), 2, "the first one of each");
-        let (rest, waits) = (case.key("rest"), case.key("wait:up:b"));
+        let (rest, waits) = (case.key("rest"), case.key("wait:up:b{default}"));
         assert!(case.cmd::<Option<f64>>(&["ZSCORE", &rest, "{top:b}"]).is_some(), "{entry:?}: {:?}", case.keys());
         case.settle_at(T0 + MS);
         assert_eq!(case.cmd::<i64>(&["ZCARD", &waits]), 1, "{entry:?}: {:?}", case.keys());

@@ -196,7 +196,7 @@ fn whatever_is_submitted_cancelled_and_finished_no_job_is_lost_or_doubled_and_no
         // An adjustment gives back at most what one job was charged, so a window may hold that much more.
         in_no_window_more_than(&jobs(&of(&|bucket| bucket == "b")), 100_000, 1, "jobs of b");
         in_no_window_more_than(&jobs(&of(&|bucket| bucket.starts_with("up:"))), 40_000, 1 + 1, "jobs of up");
-        case.settle_at(now + 600 * S);
+        case.settle_at(now + 2 * 3_600 * S); // a credit is kept for an hour
         let kept = case.keys();
         let is_left = |key: &String| {
             ["delayed", "jobs", "paid", "turns", "adjusted", "retries"].iter().any(|word| key.starts_with(word))

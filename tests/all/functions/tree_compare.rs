@@ -7,7 +7,7 @@ use super::tree_delayed::ANNOUNCED;
 use super::tree_model::{Pair, name};
 use super::tree_quotas::Windows;
 use super::tree_reference::{Left, Node, Place, Tree};
-use crate::rig::S;
+use crate::rig::{Entry, S};
 
 /// Ends are sums of fractions.
 const ENDS_OFF: f64 = 1e-9;
@@ -80,7 +80,8 @@ impl Pair {
             .map(|entry| Left {
                 bucket: entry.text("bucket"),
                 job: entry.text("job"),
-                cost: if entry.fields.contains_key("cost") { entry.number("cost") } else { 1 },
+                cost: cost_of(&entry),
+                charged: entry.fields.get("charged").map_or_else(|| cost_of(&entry), |_| entry.number("charged")),
                 due: entry.number("due_us"),
                 at: entry.number("at_us"),
                 attempt: entry.number("attempt"),
@@ -108,6 +109,7 @@ impl Pair {
     }
 
     pub(super) fn compare(&mut self) {
+        self.tree.settle_emptied(self.now);
         self.compare_left();
         self.compare_delayed();
         self.compare_retries();
@@ -149,7 +151,7 @@ impl Pair {
                 );
                 continue;
             }
-            let found = self.scores(&format!("wait:{}", name(&node.id)));
+            let found = self.scores(&format!("wait:{}{{default}}", name(&node.id)));
             let mut expected: Vec<(f64, u64, String)> = self
                 .tree
                 .nodes
@@ -190,4 +192,8 @@ impl Pair {
         }
         audit(&mut self.case);
     }
+}
+
+fn cost_of(entry: &Entry) -> u64 {
+    if entry.fields.contains_key("cost") { entry.number("cost") } else { 1 }
 }

@@ -9,68 +9,78 @@ impl Tree {
         Pace { rate: node.rate, job: node.job_rate, catch_up: self.catch_up(n), left: self.left_of_rate(n, now) }
     }
 
-    /// "COST takes n slots of every `rate` above it": a job has left in return for `due`.
-    pub(super) fn pay(&mut self, n: usize, due: u64, cost: u64, now: u64) {
-        let (next, paid) = self.pace(n, now).pay(self.nodes[n].paid.take(), due, cost, now);
+    /// What a bucket charges for a job of this cost that is there since `since`.
+    pub(super) fn price(&self, n: usize, cost: u64, since: u64, now: u64) -> u64 {
+        let paid = self.nodes[n].paid.clone().map(|paid| paid.cooled(now));
+        self.pace(n, now).price(paid.as_ref(), cost, since).0
+    }
+
+    /// "COST takes n slots of every `rate` above it": a job, there since `since`, has left in return for `due`. Replies what it was charged.
+    pub(super) fn pay(&mut self, n: usize, (due, since): (u64, u64), cost: u64, now: u64) -> u64 {
+        let (next, paid, charged) = self.pace(n, now).pay(self.nodes[n].paid.take(), (due, since), cost, now);
         let node = &mut self.nodes[n];
-        let is_kept = cost > 1 || node.job_rate.is_some() || node.queue.is_none();
-        (node.due, node.paid) = (next, paid.filter(|_| is_kept));
+        let is_bound = charged > 1 || node.job_rate.is_some() || node.queue.is_none();
+        (node.due, node.paid) = (next, paid.filter(|paid| is_bound || paid.credit != 0));
+        charged
+    }
+
+    /// A node has no work from now on: time pays its debt.
+    pub(super) fn idles(&mut self, n: usize, due: u64, now: u64) {
+        if let Some(paid) = &mut self.nodes[n].paid {
+            paid.rests(now, due);
+        }
     }
 
     /// How far the turn of a child goes with a job of this cost, in steps of a job of cost 1: "the longer of cost x interval and job
     /// interval of the parent".
     pub(super) fn units(&self, parent: usize, cost: u64) -> f64 {
         let parent = &self.nodes[parent];
-        let Some(job) = parent.job_rate.filter(|_| cost > 1) else { return cost as f64 };
+        let Some(job) = parent.job_rate.filter(|_| cost != 1) else { return cost as f64 };
         let (unit, job) = (parent.rate.interval(), job.interval());
         (cost * unit).max(job) as f64 / unit.max(job) as f64
     }
 
-    /// "What it really cost": a job that left cost so many units more, or less. It "moves the dues, tags and quota counts that were charged", of
-    /// the budgets above first, the nearest one first.
+    /// "What it really cost": a job that left cost so many units more, or less. Of the budgets above first, the nearest one first.
     pub(super) fn adjust(&mut self, left: &Left, units: i64, now: u64) {
-        let (charged, units) = (left.cost, units.max(-(left.cost as i64)));
-        if units == 0 {
+        let real = left.cost.saturating_add_signed(units);
+        if real == left.cost && left.charged == left.cost {
             return;
         }
         let n = self.nodes.iter().position(|node| node.id == left.bucket).expect("its bucket");
         self.looks_at(n, now);
         let (mut child, mut turn) = (n, self.nodes[n].place);
         for b in self.above(n) {
-            let really = charged.saturating_add_signed(units).max(1);
-            let step = (self.units(b, really) - self.units(b, charged)) / f64::from(self.nodes[child].weight);
-            self.nodes[child].tag = self.nodes[child].tag.map(|tag| tag + step);
-            let place = if child == n { &mut turn } else { &mut self.nodes[child].place };
-            if let Place::Share(ends, _) = place
-                && *ends != FRONT
-            {
-                *ends += step;
+            if let Some(tag) = self.nodes[child].tag {
+                let step = (self.units(b, real) - self.units(b, left.charged)) / f64::from(self.nodes[child].weight);
+                let moved = (tag + step).max(tag.min(self.nodes[b].clock));
+                self.nodes[child].tag = Some(moved);
+                let place = if child == n { &mut turn } else { &mut self.nodes[child].place };
+                if let Place::Share(ends, _) = place
+                    && *ends != FRONT
+                {
+                    *ends += moved - tag;
+                }
             }
-            self.costs_more(b, left, units, now);
+            self.costs(b, left, (left.charged, real), now);
+            if self.nodes[b].place == Place::Nowhere {
+                self.idles(b, self.nodes[b].due, now);
+            }
             self.put_right(b, now);
             child = b;
         }
         self.nodes[n].place = turn;
-        self.costs_more(n, left, units, now);
+        self.costs(n, left, (left.cost, real), now);
         self.looks_at(n, now);
         self.moves(n, now);
     }
 
-    /// The same of one node.
-    fn costs_more(&mut self, n: usize, left: &Left, units: i64, now: u64) {
-        // Of a bucket without work no due is known that is over, nor of a budget one that makes no difference any more.
-        let is_forgotten = match &self.nodes[n] {
-            node if node.queue.is_some() => node.place == Place::Nowhere && node.due <= now,
-            _ => self.is_over(n, now),
-        };
+    /// The same of one node, that took the job for `base` units.
+    fn costs(&mut self, n: usize, left: &Left, (base, real): (u64, u64), now: u64) {
+        let (paid, due) = (self.nodes[n].paid.take(), self.nodes[n].due);
+        self.nodes[n].paid = self.pace(n, now).corrected(paid, due, (base, real), now);
         let node = &mut self.nodes[n];
-        let paid = node.paid.take();
-        let due = Some(node.due).filter(|_| !is_forgotten);
-        let (due, paid) = self.pace(n, now).adjusted(paid, due, (left.at, left.cost), units, now);
-        let node = &mut self.nodes[n];
-        (node.due, node.paid) = (due, Some(paid).filter(|paid| paid.over > now));
         for quota in &node.quotas {
-            quota.counts_more(&mut node.windows, left.at, units);
+            quota.counts_more(&mut node.windows, left.at, real as i64 - left.cost as i64);
         }
         self.holds(n, now);
     }
@@ -96,7 +106,7 @@ impl Tree {
             let (was, is) = (self.pace(n, now), Pace { rate, ..self.pace(n, now) });
             let node = &mut self.nodes[n];
             // What nobody needs to know any more is forgotten.
-            let mut paid = node.paid.take().filter(|paid| paid.over > now);
+            let mut paid = node.paid.take().map(|paid| paid.cooled(now)).filter(|paid| paid.ends() > now);
             let due = was.re_anchored(is, paid.as_mut(), due, now);
             // No due lies further ahead than what the last job pays.
             (node.due, node.paid) = (due.min(now + is.reach(paid.as_ref())), paid);

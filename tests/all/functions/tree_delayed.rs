@@ -184,9 +184,7 @@ impl Tree {
     pub(super) fn is_free(&self, n: usize, id: &str, now: u64) -> bool {
         let node = &self.nodes[n];
         let mut new = node.queue.iter().flatten().chain(node.later.jobs.values()).filter(|job| job.body == id);
-        node.dropped.contains(id)
-            || new.any(|job| job.is_cancelled || job.is_late(now))
-            || node.later.retries.values().any(|retry| retry.job.body == id && retry.job.is_cancelled)
+        node.dropped.contains(id) || new.any(|job| job.is_cancelled || job.is_late(now))
     }
 
     /// "`queued delayed retrying left unknown`; `eta_ms` (what was answered at the accept, less the time since)", of one that backs off the end
@@ -218,9 +216,7 @@ impl Tree {
             dropped.extend(jobs.into_iter().map(|job| job.body));
         }
         if retries {
-            let retries = std::mem::take(&mut later.retries);
-            gone[1] = retries.len();
-            dropped.extend(retries.into_values().map(|retry| retry.job.body));
+            gone[1] = std::mem::take(&mut later.retries).len(); // they have left before
         }
         if delayed {
             let jobs = std::mem::take(&mut later.jobs);
@@ -243,7 +239,7 @@ impl Tree {
         let (due, place) = (self.due(n), self.nodes[n].place);
         let has_come = self.nodes[n].later.look.is_some_and(|look| look <= now); // what no call has seen
         if !self.has_jobs(n, now) && !has_come {
-            self.has_no_work(n);
+            self.has_no_work(n, now);
             self.nodes[n].place = Place::Nowhere;
             return;
         }

@@ -66,7 +66,7 @@ impl Tree {
         if self.due(n) > now && self.nodes[n].later.look.is_some_and(|look| look <= now) {
             self.begins(n, now);
         } else if self.due(n) > now && self.nodes[n].place != Place::Nowhere && !self.has_jobs(n, now) {
-            self.rests_where_it_waited(n);
+            self.rests_where_it_waited(n, now);
         }
     }
 

@@ -129,7 +129,7 @@ impl Tree {
         while let Some(first) = node.later.retry(now) {
             let Retry { job, attempt, .. } = &node.later.retries[&first];
             if job.is_cancelled {
-                node.dropped.insert(job.body.clone());
+                // It is gone; it has left before, so its id stays taken.
             } else if job.is_late(now) {
                 let (bucket, job, cost) = (node.id.clone(), job.body.clone(), job.cost);
                 self.dead.push(Dead { bucket, job, attempt: (attempt - 1).max(1), reason: "expired".into(), cost });

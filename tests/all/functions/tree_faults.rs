@@ -118,7 +118,7 @@ fn a_budget_of_which_the_line_is_lost_has_its_turn_where_it_is_found() {
         case.push_at(now, bucket, &["x"; 10]);
     }
     case.settle_at(now);
-    let (budgets, waits) = (case.key("budgets"), case.key("wait:p"));
+    let (budgets, waits) = (case.key("budgets"), case.key("wait:p{default}"));
     for lost in [true, false] {
         for _ in 0..6 {
             now += 100 * MS;
@@ -248,14 +248,14 @@ fn two_levels() -> (Case, u64) {
 fn a_pass_puts_back_what_the_hashes_know_and_no_set_has() {
     let lost: [&[&str]; 9] = [
         &["ZREM schedule {p}"],
-        &["DEL wait:p"],
-        &["DEL wait:c"],
-        &["DEL schedule", "DEL wait:p", "DEL wait:c"],
+        &["DEL wait:p{default}"],
+        &["DEL wait:c{default}"],
+        &["DEL schedule", "DEL wait:p{default}", "DEL wait:c{default}"],
         &["DEL schedule", "DEL budgets"],
-        &["DEL schedule", "DEL budgets", "DEL wait:c"],
-        &["HDEL budgets {c}", "DEL wait:p"],
+        &["DEL schedule", "DEL budgets", "DEL wait:c{default}"],
+        &["HDEL budgets {c}", "DEL wait:p{default}"],
         &["DEL paused"],
-        &["DEL paused", "DEL wait:p"],
+        &["DEL paused", "DEL wait:p{default}"],
     ];
     for (lost, is_remembered) in lost.iter().flat_map(|lost| [(lost, true), (lost, false)]) {
         let (mut case, mut now) = two_levels();

@@ -29,6 +29,8 @@ pub(super) struct Left {
     pub(super) bucket: String,
     pub(super) job: String,
     pub(super) cost: u64,
+    /// What its bucket was charged.
+    pub(super) charged: u64,
     pub(super) due: u64,
     pub(super) at: u64,
     /// Which try it is, and how often it was given back.

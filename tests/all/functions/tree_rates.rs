@@ -196,7 +196,7 @@ fn ten_thousand_children_that_cannot_go_any_more_cost_bounded_calls_and_nobodys_
     flow::run(&mut case, T0 + 100 * MS, T0 + 2 * S);
     assert_eq!(left(&mut case, "stays"), [100 * MS, 200 * MS, 300 * MS]);
     case.settle_at(T0 + 20 * S);
-    let names = [case.key("wait:b"), case.key("waiting"), case.key("budgets"), case.key("schedule")];
+    let names = [case.key("wait:b{default}"), case.key("waiting"), case.key("budgets"), case.key("schedule")];
     let words: Vec<&str> = std::iter::once("EXISTS").chain(names.iter().map(String::as_str)).collect();
     assert_eq!(case.cmd::<i64>(&words), 0, "nothing is left of them");
 }

@@ -74,6 +74,8 @@ pub(super) struct Node {
     pub(super) clock: f64,
     /// Of its children: the largest step of a tag so far.
     pub(super) largest: f64,
+    /// Of its children: the mean of such steps, of a child of weight 1, "running, over 16".
+    pub(super) mean: f64,
 }
 
 impl Node {
@@ -106,6 +108,7 @@ impl Node {
             tag: None,
             clock: 0.0,
             largest: 1.0,
+            mean: 1.0,
         }
     }
 }
@@ -116,6 +119,8 @@ pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(super) capacity: usize,
     pub(super) left: Vec<Left>,
+    /// What each of them was charged by each node.
+    pub(super) charges: Vec<BTreeMap<usize, u64>>,
     /// Those of them that a worker is done with, by their number.
     pub(super) done: BTreeSet<usize>,
     /// Of which nodes they hold slots, the bucket first, by their number.
@@ -146,6 +151,7 @@ impl Tree {
             nodes,
             capacity,
             left: Vec::new(),
+            charges: Vec::new(),
             done: BTreeSet::new(),
             held: BTreeMap::new(),
             dead: Vec::new(),
@@ -231,7 +237,9 @@ impl Tree {
     fn end_of(&self, n: usize) -> f64 {
         let (node, parent) = (&self.nodes[n], &self.nodes[self.nodes[n].parent.expect("it is a child")]);
         let step = 1.0 / f64::from(node.weight);
-        node.tag.map_or(parent.clock - 1.0 + 2.0 * step, |tag| tag.max(parent.clock - parent.largest) + step)
+        node.tag.map_or(parent.clock - parent.mean + 2.0 * parent.mean / f64::from(node.weight), |tag| {
+            tag.max(parent.clock - parent.largest) + step
+        })
     }
 
     /// A bucket without work gets some: one that was away for long enough is as good as new.
@@ -278,8 +286,20 @@ impl Tree {
         }
     }
 
+    /// "Whatever empties such a line takes the budget out of the one above in the same call."
+    pub(super) fn settle_emptied(&mut self, now: u64) {
+        let is_empty = |tree: &Self, n: &usize| {
+            let node = &tree.nodes[*n];
+            node.queue.is_none() && node.place != Place::Nowhere && tree.first(*n).is_none()
+        };
+        while let Some(n) = (0..self.nodes.len()).find(|n| is_empty(self, n)) {
+            self.rest(n, now);
+        }
+    }
+
     /// A budget without work. What it waited by order is no lateness of its next job either.
     fn rest(&mut self, n: usize, now: u64) {
+        self.idles(n, self.nodes[n].due, now);
         let node = &mut self.nodes[n];
         node.place = Place::Nowhere;
         if node.went_on <= now {
@@ -306,7 +326,9 @@ impl Tree {
         let (job, attempt, kept) = self.take_next(n, now).expect("it has jobs");
         // "Its place frees at its turn, without a rate slot." "In the queue it is noticed when its turn comes: without a rate slot."
         if job.is_cancelled || job.is_late(now) {
-            self.nodes[n].dropped.insert(job.body.clone());
+            if (attempt, kept) == (1, 0) {
+                self.nodes[n].dropped.insert(job.body.clone()); // it has never left
+            }
             if !job.is_cancelled {
                 self.expired.push((self.nodes[n].id.clone(), job.body));
             }
@@ -319,26 +341,32 @@ impl Tree {
             let may_be = dues.into_iter().chain([known]).filter(|due| *due >= known).collect();
             self.without_over.insert(self.left.len(), may_be);
         }
-        self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
+        let charged = self.price(n, cost, due, now);
+        self.left.push(Left { bucket, job: body, cost, charged, due: met, at: now, attempt, kept, deadline });
+        let mut by_node = BTreeMap::from([(n, charged)]);
         for b in &above {
             let due = self.nodes[*b].due.max(self.went_on(*b, now));
             self.comes_back(*b, now);
-            self.pay(*b, due, cost, now);
+            by_node.insert(*b, self.pay(*b, (due, now), charged, now));
             self.uses(*b, cost, now);
+            if self.nodes[*b].place == Place::Nowhere && !self.serving.contains(b) {
+                self.idles(*b, self.nodes[*b].due, now);
+            }
         }
+        self.charges.push(by_node);
         self.comes_back(n, now);
-        self.pay(n, due, cost, now);
+        self.pay(n, (due, due), cost, now);
         self.uses(n, cost, now);
         // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
         let mut picked = self.picked.iter().rev().copied();
         for child in std::iter::once(n).chain(above) {
             let Some(parent) = self.nodes[child].parent else { break };
             let ends = picked.next().unwrap_or_else(|| self.end_of(child));
-            let more = (self.units(parent, cost) - 1.0) / f64::from(self.nodes[child].weight);
-            self.nodes[child].tag = Some(ends + more);
-            let step = more + 1.0 / f64::from(self.nodes[child].weight);
+            let (units, weight) = (self.units(parent, charged), f64::from(self.nodes[child].weight));
+            self.nodes[child].tag = Some(ends + (units - 1.0) / weight);
             let up = &mut self.nodes[parent];
-            (up.clock, up.largest) = (up.clock.max(ends), up.largest.max(step));
+            (up.clock, up.largest) = (up.clock.max(ends), up.largest.max(units / weight));
+            up.mean += (units - up.mean) / 16.0;
         }
         true
     }
@@ -356,7 +384,7 @@ impl Tree {
         self.nodes[n].place = if self.has_jobs(n, now) {
             self.stopped(n, due, now).unwrap_or(Place::Schedule(due))
         } else {
-            self.has_no_work(n);
+            self.has_no_work(n, now);
             Place::Nowhere
         };
         let waits = self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some();
@@ -497,7 +525,7 @@ impl Tree {
                 self.settle_budget(n, now);
             }
         } else if !self.has_jobs(n, now) {
-            self.rests_where_it_waited(n);
+            self.rests_where_it_waited(n, now);
         } else if let Some(place) = self.stopped(n, self.due(n), now) {
             self.nodes[n].place = place;
         } else if !is_waiting || self.due(n) > now {

@@ -55,8 +55,8 @@ impl Tree {
 
     /// A bucket that waited for a slot has nothing that may leave, were it due: its delayed jobs wait for one that backs off. So it rests until the
     /// end of that.
-    pub(super) fn rests_where_it_waited(&mut self, n: usize) {
-        self.has_no_work(n);
+    pub(super) fn rests_where_it_waited(&mut self, n: usize, now: u64) {
+        self.has_no_work(n, now);
         self.nodes[n].place = Place::Nowhere;
     }
 

@@ -72,6 +72,9 @@ impl Tree {
 
     /// Something waits for a budget from now on, for which nothing did.
     pub(super) fn has_waiting(&mut self, n: usize, now: u64) {
+        if let Some(paid) = &mut self.nodes[n].paid {
+            paid.has_work(now);
+        }
         if let Some(slow) = &mut self.nodes[n].slow {
             *slow = slow.put_right(now);
             slow.has_waiting(now);
@@ -79,7 +82,8 @@ impl Tree {
     }
 
     /// Nothing of a bucket waits any more, for whatever reason.
-    pub(super) fn has_no_work(&mut self, n: usize) {
+    pub(super) fn has_no_work(&mut self, n: usize, now: u64) {
+        self.idles(n, self.due(n), now);
         if let Some(slow) = &mut self.nodes[n].slow {
             slow.rests();
         }

@@ -3,7 +3,6 @@
 use super::flow::{set_at, unset_at};
 use super::model::Rate;
 use super::tree_model::{Pair, With, random_quotas, random_rate};
-use super::tree_reference::Left;
 use crate::rig::{Case, MS};
 
 /// What is over of a node without work is forgotten by calls, one every 100 ms: until then a new rate may find it.
@@ -113,26 +112,12 @@ impl Pair {
         assert_eq!(told, self.tree.cancel(n, &job, self.now), "{}", self.story.join("\n"));
     }
 
-    /// Of a budget that was at rest a due that is over is known for a while, or it is not: where jobs left after this one that makes a
-    /// difference.
-    fn may_be_forgotten(&self, b: usize, left: &Left) -> bool {
-        let node = &self.tree.nodes[b];
-        node.due == 0 || self.tree.is_over(b, self.now) && node.due > left.at + left.cost * node.rate.interval()
-    }
-
-    pub(super) fn is_forgotten_above(&self, left: &Left) -> bool {
-        self.tree.above(self.tree.bucket_of(left)).into_iter().any(|b| self.may_be_forgotten(b, left))
-    }
-
     /// A worker says what a job really cost, "while the entry is pending, once".
     pub(super) fn adjust(&mut self) {
         self.settle_what_came();
         self.settle();
         let Some(at) = self.take_some() else { return };
         let left = self.tree.left[at].clone();
-        if self.is_forgotten_above(&left) {
-            return;
-        }
         let units = [-50, -3, -1, 0, 1, 2, 5, 60, 9_000][self.rng.usize(0..9)];
         self.tell(&format!("adjust {left:?} {units:+}"));
         let (entry, is_told) = self.taken[at].clone();
@@ -141,9 +126,6 @@ impl Pair {
         assert_eq!(told, i64::from(!is_told), "{}", self.story.join("\n"));
         if !is_told {
             self.tree.adjust(&left, units, self.now);
-            if units < 0 {
-                self.steady_since = self.tree.left.len();
-            }
         }
         self.taken[at].1 = true;
     }

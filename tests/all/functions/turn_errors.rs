@@ -27,7 +27,7 @@ const KEYS: &[&str] = &[
     "level",
     "waiting",
     "budgets",
-    "wait:budget",
+    "wait:budget{default}",
     "turns",
     "delays",
     "rejected",

@@ -151,7 +151,7 @@ fn the_json_has_these_fields() {
     );
     assert_eq!(
         names(&told["chain"][0]),
-        "closed due_in_us kind name paused place policy quotas rate refused share slots slow_us told waiting"
+        "closed credit due_in_us kind name paused place policy quotas rate refused share slots slow_us told waiting"
     );
     assert_eq!(names(&told["chain"][0]["policy"][0]), "from key said value");
     assert_eq!(names(&told["retries"]), "ended next_in_us waiting");

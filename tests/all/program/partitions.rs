@@ -340,7 +340,7 @@ fn budgets_hold_where_a_bucket_and_its_budgets_share_the_first_parts_of_their_na
     );
     let number = system.number_of("twilio-x:a");
     assert_eq!(system.number_of("twilio-x"), number);
-    let set: Value = system.redis(&["ZCARD", &format!("drip:wait:{{{number}}}:twilio-x")]);
+    let set: Value = system.redis(&["ZCARD", &format!("drip:wait:{{{number}}}:twilio-x{{default}}")]);
     assert_eq!(set, Value::Int(2));
     assert!(system.run(&["explain", "--budget", "twilio-x"]).contains("twilio-x"));
     let line = system.run(&["pause", "--budget", "twilio-y"]);

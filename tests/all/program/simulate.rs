@@ -45,6 +45,19 @@ fn the_same_seed_gives_the_same_answer_to_the_byte() {
 }
 
 #[test]
+fn costs_that_workers_correct_come_true() {
+    let shell = Shell::new("[defaults]\nrate = '90000/m'\ncapacity = 100000\n");
+    for (load, real) in [("cost 300 real 120", 120.0), ("cost 200 to 400 real 40%", 120.0)] {
+        let said = simulate(&shell, &["--load", &format!("llm: 20/s, {load}"), "--workers", "60x2s", "--for", "5m"]);
+        let llm = group(&said, "llm");
+        assert!((0.96..=1.01).contains(&number(llm, "use")), "{llm}");
+        assert!((number(llm, "per_second") * real / 1_500.0 - number(llm, "use")).abs() < 0.02, "{llm}");
+    }
+    let (code, _, err) = shell.run(&["simulate", "--load", "llm: 20/s, cost 300 real much", "--for", "5m"]);
+    assert!(code == 2 && err.contains("real N"), "{code} {err}");
+}
+
+#[test]
 fn the_figures_are_what_follows_from_rate_capacity_cost_deadline_and_workers() {
     let shell = Shell::new(
         "[defaults]\nrate = '10/s'\ncapacity = 100\n[[bucket]]\nmatch = 'slow'\nrate = '1/s'\ncapacity = 1000\n\

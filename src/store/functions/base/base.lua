@@ -16,7 +16,7 @@
 --   context/memory.
 
 -- The version of this library, and the oldest library version whose daemons understand its replies.
-local VERSION = 36
+local VERSION = 37
 local OLDEST_DAEMON = 7
 
 local MIB = 1048576

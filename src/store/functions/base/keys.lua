@@ -19,9 +19,10 @@
 -- <prefix>:inflight         zset    node and entry, score 0: which entries hold a slot of a node
 -- <prefix>:uncounted        hash    node whose limit is new, and whose entries are not counted yet -> a mark
 --                           (limits/slots)
--- <prefix>:wait:<budget>    zset    nodes queued for a share of a budget, in the order of their turns (state/waiting)
--- <prefix>:wait:{<route>}   zset    buckets held for a route, in the order of their turns
--- <prefix>:waiting          hash    node -> its due, and the budget or the {route} that it waits for
+-- <prefix>:wait:<budget>{<route>}  zset    nodes queued for a share of a budget, in the order of their turns
+--                           (state/waiting)
+-- <prefix>:wait:{<route>}   zset    nodes that wait for a route, in the order of their turns (state/line)
+-- <prefix>:waiting          hash    node -> its due, and the line in which it waits
 -- <prefix>:budgets          hash    budget -> its state (tree/budget)
 -- <prefix>:slow             hash    node -> its slow-down (limits/constraints)
 -- <prefix>:windows          hash    node -> how much of its quotas was used

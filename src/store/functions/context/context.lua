@@ -88,7 +88,8 @@ do
 
   -- begin_tree: what a call needs to know of budgets, slots and constraints: nothing, as long as there are none.
   local function begin_tree(ctx, rec, stored)
-    ctx.waits, ctx.waiting_at, ctx.write_budgets, ctx.announced = false, false, false, false
+    ctx.waits, ctx.waiting_at, ctx.left_lines, ctx.begun = false, false, false, false
+    ctx.write_budgets, ctx.announced = false, false
     ctx.inflight, ctx.takes_slots, ctx.may_be_full =
       false, 'unknown', rec.has_slots or rec.version or ctx.old_rec or false
     ctx.has_budgets = rec.has_budgets or ctx.old_rec and ctx.old_rec.has_budgets or false

@@ -65,10 +65,11 @@ do
     local of = SETS[at.set]
     local page = pcall_redis(of[2], ctx.k[of[1]], at.cursor, 'COUNT', PAGE)
     if base.is_error(page) then page = { '0', {} } end
-    for _, id in ipairs(base.names_in(page[2])) do
-      local name = chain.budget_of(id) or of[1] == 'budgets' and id
-      if name then
-        keep_noted(ctx, notes, ctx.k.wait .. chain.bare(name))
+    for i, id in ipairs(base.names_in(page[2])) do
+      if chain.budget_of(id) then
+        for name in gmatch(of[1] == 'budgets' and page[2][2 * i] or '', '/([^/=]+)=') do
+          keep_noted(ctx, notes, ctx.k.wait .. chain.bare(id) .. '{' .. name .. '}')
+        end
       else
         for _, word in ipairs(OF_BUCKETS) do keep_noted(ctx, notes, ctx.k[word] .. id) end
       end

@@ -56,13 +56,9 @@ do
     local gone, aside_gone = takes_retries and waiting or 0, takes_delayed and aside or 0
     throw_away(ctx, s.bucket, takes_retries, takes_delayed)
     if ctx.magic then
-      local stays = s.len + waiting - gone + aside - aside_gone
-      if stays == 0 then
-        ids.forget_lines(ctx, { s.bucket })
-      else
-        ids.forget_waiting(ctx, s.bucket,
-          { q = takes_queue or nil, r = takes_retries or nil, d = takes_delayed or nil })
-      end
+      local states = { q = takes_queue or nil, r = takes_retries or nil, d = takes_delayed or nil }
+      ids.forget_waiting(ctx, s.bucket, s.p, states)
+      if s.len + waiting - gone + aside - aside_gone == 0 then ids.forget_lines(ctx, { s.bucket }) end
     end
     -- An empty bucket may be on the schedule for a retry. An `ordered` bucket may have waited for a retry that is gone:
     -- that wait is no lateness.

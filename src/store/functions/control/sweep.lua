@@ -28,8 +28,8 @@ do
     state.enter(ctx, s, s.due and from or nil, 'change') -- a cooled bucket is idle: nothing of it stays
   end
 
-  -- reconcile: reconcile a node after any change. A held bucket goes back on the schedule where its policy names
-  -- another route now, or where it is not due any more.
+  -- reconcile: reconcile a node after any change. A bucket in a line goes back on the schedule where its policy names
+  -- another budget or route now, or where it is not due any more.
   local function reconcile(ctx, s, name, from, due, allowance)
     if chain.budget_of(name) then return budget.reconcile(ctx, name) end
     local queue, len, in_rollout = ctx.k.queues .. name, 0, ctx.old_rec or from == ctx.k.refused
@@ -48,9 +48,9 @@ do
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
       if s.p.ordered then retries.index(ctx, name, true) end -- it may wait for a failed job from now on
       state.enter(ctx, s, s.due and state.decide(ctx, s) or nil, 'change')
-    elseif state.is_held(ctx, from) then
-      local leaves = s.due > ctx.now or from ~= waiting.route_key(ctx, s.p.route)
-      state.enter(ctx, s, leaves and ctx.k.schedule or from, 'change')
+    elseif waiting.is_set(ctx, from) then
+      local stays = s.due <= ctx.now and from == state.line_of(ctx, s.p)
+      state.enter(ctx, s, stays and from or ctx.k.schedule, 'change')
     elseif s.due then
       state.enter(ctx, s, from, 'change')
     else

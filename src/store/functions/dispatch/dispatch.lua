@@ -1,6 +1,5 @@
 -- needs: base, context, context.memory, context.trace, dispatch.leave, limits.slots, queue.delayed, queue.envelope,
---   queue.rejected, queue.retries, route.room, route.turns, state, state.bucket, state.waiting, tree.budget,
---   tree.path
+--   queue.rejected, queue.retries, route.room, state, state.bucket, state.line, tree.budget, tree.path
 -- Dispatch: the turn of one bucket. Retries leave first, then the queue, as many as the rate, the route and the call
 -- allow. Every job may take this path, so it does nothing that only some jobs need. Most turns take the fast path
 -- (dispatch/fast_path), which does what `turn` would do.
@@ -137,16 +136,20 @@ do
     return allowed
   end
 
-  -- state_after: the state of a bucket after its turn. A bucket that is still due is queued for its share, or held for
-  -- its route. `is_kept`: it was held and no job of it has left, so its turn is still to come.
-  local function state_after(ctx, s, is_kept)
-    local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
-    if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return state.decide(ctx, s) end
-    local parent = s.p.parent
-    if parent and not s.granted and path.is_blocked(ctx, parent) then return budget.queue_bucket(ctx, s) end
-    if is_kept or room_of(ctx, s.p.route).left <= 0 then return waiting.route_key(ctx, s.p.route) end
-    if s.granted and parent then return budget.queue_bucket(ctx, s) end
-    return state.decide(ctx, s)
+  -- state_after: the state of a bucket after its turn. A bucket that is still due waits in its line, below a budget
+  -- that of the budget, unless its turn is next. Where it was taken from its line, and no job has left, it keeps its
+  -- rank.
+  local function state_after(ctx, s)
+    local p, parent = s.p, s.p.parent
+    local is_due = not p.paused and not p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
+    if not is_due or p.concurrency and slots.is_full(ctx, s.bucket, p) then return state.decide(ctx, s) end
+    local is_granted = s.granted and parent or s.left_state and not parent
+    local waits = is_granted or parent and path.is_blocked(ctx, parent) or room_of(ctx, p.route).left <= 0
+    if not waits then return state.decide(ctx, s) end
+    if not s.has_left and not s.rank then
+      s.rank = s.granted and s.state == state.line_of(ctx, p) and s.finish or p.route == ctx.at_route and s.left_rank
+    end
+    return parent and budget.queue_bucket(ctx, s) or state.line_of(ctx, p)
   end
 
   -- retry_first: whether an `ordered` bucket has a failed job that could leave: the queue waits for it.
@@ -199,6 +202,7 @@ do
         s.out, s.is_sent, s.retry, s.delayed = 0, false, false, false
         ok, rest = pcall(let_out, ctx, s, rest, announced)
         s.has_left = ctx.dispatched > dispatched_before
+        if s.has_left and s.left_rank then line.served(ctx, ctx.at_route, s.bucket, s.left_rank) end
         if not ok then
           after_error(ctx, s)
           error(rest, 0)
@@ -215,16 +219,16 @@ do
       bucket.park(ctx, s, event)
       return min(rest, allowed - 1), false
     end
-    local is_kept = s.left_state == 'held' and ctx.dispatched == dispatched_before
-    local to = state_after(ctx, s, is_kept)
-    if is_kept then turns.restore_rank(room_of(ctx, s.p.route), s.bucket) end
+    local to = state_after(ctx, s)
     state.enter(ctx, s, to, event)
+    if s.granted and s.p.parent and s.has_left then
+      budget.note_away(budget.get(ctx, s.p.parent), to == ctx.k.schedule and s.bucket or nil, s.p.route)
+    end
     if (to == ctx.k.schedule or to == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    local goes_on = to ~= nil and to ~= ctx.k.paused and to ~= ctx.k.full and not s.p.parent
-    return min(rest, allowed - 1), s.due <= ctx.now and goes_on
+    return min(rest, allowed - 1), s.due <= ctx.now and to == ctx.k.schedule and not s.p.parent
   end
 end

@@ -1,6 +1,6 @@
 -- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.lifetimes,
 --   control.sweep, dispatch, dispatch.fast_path, dispatch.serve, limits.constraint_store, limits.constraints,
---   policy.chain, policy.record, queue.rejected, queue.retries, route, route.room, route.turns, state, state.bucket,
+--   policy.chain, policy.record, queue.rejected, queue.retries, route, route.room, state, state.bucket, state.line,
 --   state.waiting, tree.budget
 -- The two calls of the pacer. `drain` lets out what is due and replies how long to wait for the rest. `wake` first
 -- looks at queues that changed.
@@ -31,6 +31,7 @@ do
     work.decides = true
     bucket.decide(ctx, s, work.names[i], queue, len, work.from or work.states[i], due, work.allowances[i])
     work.decides, s.due, s.left_state = false, s.due or ctx.now, work.left_state
+    s.left_rank = work.ranks and work.ranks[i]
     if left_at then s.stored_due = nil end -- what is stored is older
     local rest, is_due = dispatch.turn(ctx, s, given, work.announced[i], work.event)
     work.allowed = work.allowed - given + rest
@@ -102,7 +103,6 @@ do
     local batch, due = max(1, ctx.limits.batch - ctx.looked - ctx.turned), nil
     due, first = state.due(ctx, batch, first)
     if not due then return false, first end
-    if #due > 2 then turns.in_order(ctx, due) end
     local names = {}
     for i = 1, #due, 2 do names[(i + 1) / 2] = due[i] end
     record.expect(ctx.rec, names)
@@ -114,53 +114,85 @@ do
       announced = retries.announced(ctx, names), event = 'turn', at = 0, allowed = batch, share = share,
       more = #names == batch,
     }
+    ctx.begun = {}
+    guarded(ctx, work, take_turns)
+    local begun = ctx.begun
+    ctx.begun = false
+    if work.more or not begun[1] or work.allowed <= 0 then return work.more end
+    -- Budgets got work, and are due at once.
+    work.names, work.at, work.announced, work.allowances, work.due = begun, 0, {}, {}, {}
+    for i = 1, #begun do work.due[2 * i] = ctx.now_text end
     guarded(ctx, work, take_turns)
     return work.more
   end
 
-  -- held_turns: take the turns of the first buckets that are held for a route, one job each. They resume now, at their
-  -- rate: the time for which they were held counts neither as lateness nor as credit.
-  local function held_turns(ctx, r, key, front)
-    local names, due = {}, {}
-    for i, one in ipairs(front) do
-      names[i], due[2 * i] = one.id, ctx.now_text
+  -- bucket_turns: take the turns of the first buckets in the line of a route, one job each: at most `most`, and as long
+  -- as none of them could come back before the next. Replies how many turns there were.
+  local function bucket_turns(ctx, name, key, one, most, passed)
+    local names, due, ranks, front, n = {}, {}, {}, {}, 0
+    local rank_before = one.rank + 1
+    while one and n < most and one.rank < rank_before and not chain.budget_of(one.id) do
+      n = n + 1
+      -- One that has moved to another route goes on there at its rate.
+      local at = policy_of(ctx.rec, one.id).route == name and one.due or max(one.due, ctx.now)
+      names[n], due[2 * n], ranks[n], front[n] = one.id, base.digits(at), one.rank, one
       waiting.leave(ctx, key, one.id, one.due)
-      turns.note_grant(ctx, r, one.id, one.rank) -- before it is held again
+      one = waiting.first(ctx, key, most, passed)
     end
     local work = {
-      s = {}, names = names, due = due, from = false, states = {}, allowances = bucket.allowances_of(ctx, names),
-      announced = retries.announced(ctx, names),
-      event = 'turn', left_state = 'held', at = 0, allowed = #names, share = 1, more = false,
+      s = {}, names = names, due = due, ranks = ranks, from = false, states = {},
+      allowances = bucket.allowances_of(ctx, names), announced = retries.announced(ctx, names),
+      event = 'turn', left_state = 'held', at = 0, allowed = n, share = 1, more = false,
     }
     record.expect(ctx.rec, names)
-    budget.expect(ctx, names)
     constraints.expect(ctx, names)
     guarded(ctx, work, take_turns)
-    for i = work.at + 1, #names do -- the call has read as much as one may: they keep their turns
-      waiting.join(ctx, key, names[i], front[i].due, front[i].rank)
+    for i = work.at + 1, n do -- the call has read as much as one may: they keep their turns
+      line.join(ctx, name, names[i], front[i].due, 1, ranks[i])
     end
-    ctx.turned, r.ranks = ctx.turned + work.at, nil
-    state.flush(ctx)
+    return work.at
   end
 
-  -- turns_at: give turns to buckets that are held for a route, as many as it takes and at most `share`. The bucket
-  -- whose last job left longest ago is first. While others are still held the route takes no jobs of other buckets.
+  -- budget_turn: the turn of a budget in the line of a route. Replies as `serve.at_route`.
+  local function budget_turn(ctx, name, one, most)
+    local used
+    guarded(ctx, { s = {}, names = { one.id }, at = 1, allowed = most }, function(_, work)
+      if work.is_done then return end -- it raised an error
+      work.is_done = true
+      used = 1
+      used = serve.at_route(ctx, name, one, most)
+    end)
+    return used
+  end
+
+  -- turns_at: let out what waits in the line of a route, as many jobs as it takes and at most `share`. It passes over
+  -- what is not due. While there is more that is due the route takes no other jobs; else nothing stands in its line.
   local function turns_at(ctx, name, share)
-    local key = waiting.route_key(ctx, name)
-    local held = waiting.count(ctx, key)
-    local r = room.for_held(ctx, name, held > 0)
-    local most = min(r.left, share)
-    local front = most > 0 and waiting.front(ctx, key, most) or {}
-    if front[1] then
-      held_turns(ctx, r, key, front)
-      held = waiting.count(ctx, key)
+    local key, passed, left = waiting.route_key(ctx, name), 0, share
+    line.begin(ctx, name)
+    local r, one = room.for_held(ctx, name), waiting.first(ctx, key, share)
+    ctx.at_route = name
+    while one and r.left > 0 and left > 0 and not spent(ctx) do
+      local used
+      if chain.budget_of(one.id) then
+        used = budget_turn(ctx, name, one, left)
+      else
+        used = bucket_turns(ctx, name, key, one, min(left, r.left), passed)
+      end
+      if used then left, ctx.turned = left - used, ctx.turned + used else passed = passed + 1 end
+      one = waiting.first(ctx, key, share, passed)
     end
-    if held == 0 then return route.free(ctx, name) end
-    if r.left > 0 or r.doubled then ctx.more_turns = true end
+    ctx.at_route = false
+    if r.left > 0 and not one then
+      for _, it in ipairs(waiting.front(ctx, key, passed)) do serve.leave_route(ctx, name, it) end
+    end
+    state.flush(ctx)
+    if waiting.is_empty(ctx, key) then return route.free(ctx, name) end
+    if r.left > 0 or r.doubled and left < share then ctx.more_turns = true end
     room.close(ctx, r)
   end
 
-  -- turns_of_held: give turns to the buckets that are held for any route: a round of looks at the routes, which takes
+  -- turns_of_held: give turns to what waits in the line of any route: a round of looks at the routes, which takes
   -- several calls where they are many. Then one whose workers take nothing is looked at every 20 ms, however often this
   -- is called.
   local function turns_of_held(ctx)
@@ -182,7 +214,7 @@ do
   -- begin: what comes before the turns of due nodes: settings that ended, retries, and the turns of held buckets.
   local function begin(ctx)
     context.drains(ctx)
-    ctx.turned, ctx.more_turns = 0, false
+    ctx.turned, ctx.more_turns, ctx.at_route = 0, false, false
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_allowances, ctx.has_retries, ctx.has_ended = false, false, false
     if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
@@ -192,9 +224,9 @@ do
         ctx.has_ended = retries.any_has_ended(ctx)
       end
     end
-    if ctx.held == '' or ctx.only_looks then return end
-    if state.adopt_held(ctx) then ctx.more_turns = true end
-    turns_of_held(ctx)
+    if ctx.only_looks then return end
+    if (ctx.has_budgets or ctx.held ~= '') and state.adopt(ctx) then ctx.more_turns = true end
+    if ctx.held ~= '' then turns_of_held(ctx) end
   end
 
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Cooling buckets wait for nothing.
@@ -315,7 +347,6 @@ do
     work.decides, s.due = false, s.due or now
     local had_work = from ~= nil and from ~= ctx.k.rest
     if s.p.parent and not s.p.refused and not had_work then budget.drop_stale_tag(ctx, s.p.parent, name) end
-    if not had_work then turns.forget_rank(ctx, name, s.p) end
     if may_dispatch and s.due <= now then
       local given = min(work.allowed, work.share)
       -- A retry of a paused bucket may have been announced. In all other states, a back-off that has ended puts the

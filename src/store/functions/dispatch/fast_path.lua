@@ -1,6 +1,5 @@
 -- needs: base, context.memory, context.trace, dispatch, dispatch.leave, limits.constraints, pace.rate, pace.share,
---   policy.record, queue.envelope, route, route.room, route.turns, state, state.waiting, tree.budget,
---   tree.path
+--   policy.record, queue.envelope, route, route.room, state, state.line, state.waiting, tree.budget, tree.path
 -- The fast path of most turns. Most due buckets are within their capacity, have no retry or delayed job that may leave,
 -- and no rollout is going on. For them a turn of a drain is three calls and little else, and one more deletes all
 -- queues that such turns have emptied. All other turns take the full path (dispatch); tests/all/functions/fast_path.rs
@@ -26,7 +25,6 @@ do
   -- Jobs that leave together are about as late as each other. Those of one quarter (leave.quarter_of) are counted
   -- together: so many by now, and the bounds of that quarter.
   local in_quarter, quarter, least_late, beyond_late = 0, 0, 0, 0
-  local held = {} -- what `turns.rank_of` reads of a bucket
   local emptied, emptied_count -- queues that `turns` has emptied, until `pause` deletes them; nil: it is not running
 
   -- fits: whether the buckets of this call may take the fast path.
@@ -186,42 +184,41 @@ do
     if from ~= to then leaves(name, from) end
   end
 
-  -- queue_bucket: a bucket is queued: it waits for its share from now on.
+  -- queue_bucket: a bucket is queued: it waits for its share, or its route, from now on.
   local function queue_bucket(ctx, name, p, len, from, due_text)
     local up = ancestors_of(ctx, p.parent)[1]
-    waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.finish_of(up, name, p))
-    if r.ranks then turns.restore_rank(r, name) end
-    budget.begin_work(ctx, up)
+    waiting.join(ctx, waiting.line(ctx, up.id, p.route), name, due_text + 0, budget.finish_of(up, name, p))
+    budget.comes_back(up, name)
+    budget.begin_work(ctx, up, p.route)
     leaves(name, from)
     if settled then settled[name], noted = len, noted + 1 end
   end
 
-  -- hold_bucket: a scheduled bucket is held: its route takes no more in this call.
-  local function hold_bucket(ctx, name, p, due)
-    route.hold(ctx, p.route)
-    held.bucket, held.p, held.due = name, p, due
-    waiting.join(ctx, waiting.route_key(ctx, p.route), name, due, turns.rank_of(ctx, held))
-    leaves(name, schedule)
+  -- hold_bucket: a bucket that is due is held: its route takes no more in this call, or it had its turn there.
+  local function hold_bucket(ctx, name, p, due, from)
+    line.join(ctx, p.route, name, due, 1)
+    leaves(name, from)
     if settled and settled[name] then settled[name] = nil end
   end
 
   -- turn: the turn of a bucket that is due and has `len` jobs, at least one; `most` may leave. Replies 0 where it needs
   -- the full path, and nothing was done for it; else how many of `most` are used up (1 where it was queued for its
   -- share, or held), and its next due where its turn continues on the full path. The third reply says whether it is due
-  -- again at once.
-  local function turn(ctx, name, p, queue, len, from, due, due_text, most)
+  -- again at once. `rank`: it was taken from the line of its route, with this rank.
+  local function turn(ctx, name, p, queue, len, from, due, due_text, most, rank)
     if p ~= policy then use(ctx, p) end
     if len > capacity or bytes >= MIB or is_stopped or slowed and slowed[name] then return 0 end
+    if rank and (ancestors or due > now or p.route ~= ctx.at_route) then return 0 end
     if room_left <= 0 then
-      if ancestors then return 0 end -- whether they admit a job comes first
       if r.looked ~= ctx.calls then look_again(ctx, p) end
       if room_left <= 0 then
         if from ~= schedule or r.looked ~= ctx.calls then return 0 end
-        hold_bucket(ctx, name, p, due)
-        return 1, nil, true
+        if ancestors then queue_bucket(ctx, name, p, len, from, due_text) else hold_bucket(ctx, name, p, due, from) end
+        return 1
       end
     end
     local eligible_at, out, in_a_row = due, 0, ancestors and 1 or most < len and most or len
+    if rank then eligible_at, due_text = now, now_text end -- it waited for workers, which is not late
     if ancestors then
       local met = due
       eligible_at, due = ask_path(ctx, p, due)
@@ -242,17 +239,24 @@ do
     if out == 0 then return 0 end
     take(name, queue, out, len)
     local is_due = len > out and due <= now
+    if rank then
+      line.served(ctx, p.route, name, rank)
+      if is_due then
+        hold_bucket(ctx, name, p, due, nil)
+        return out
+      end
+    end
     if is_due and out < most then return out, due end
     enter(ctx, name, len - out, from, due)
     return out, nil, is_due
   end
   fast_path.turn = turn
 
-  -- granted: a budget grants a turn to a bucket, `one` of its waiting set `key`: one job leaves. Replies false where it
+  -- granted: a budget grants a turn to a bucket, `one` of its line for a route: one job leaves. Replies false where it
   -- needs the full path.
-  function fast_path.granted(ctx, key, one)
-    if one.due > now then return false end -- the clock stepped back
-    local name, p = one.id, policy_of(ctx.rec, one.id)
+  function fast_path.granted(ctx, one, p)
+    if one.due > now or p.route ~= one.route then return false end -- the clock stepped back; or it has moved
+    local name = one.id
     if p ~= policy then use(ctx, p) end
     if (ctx.stored_constraints or ctx.constraints) and constraints.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
@@ -260,22 +264,23 @@ do
     if type(len) ~= 'number' or len == 0 or len > capacity or bytes >= MIB or is_stopped or not ancestors then
       return false
     end
-    -- A bucket that is still due after the last job that its route takes is held: on the full path.
-    if room_left <= 0 or room_left == 1 and len > 1 then return false end
+    if room_left <= 0 then return false end
     local eligible_at, due = ask_path(ctx, p, max(one.due, ctx.resumed_at))
     if not eligible_at or eligible_at > now then return false end
+    if ctx.at_route then eligible_at = now end -- it waited for workers, which is not late
+    local up = ancestors[1]
     due = send(ctx, name, p, queue, 1, due, eligible_at, digits(eligible_at), one.rank)
     if not due then return false end
     take(name, queue, 1, len)
     if len > 1 and due <= now then
-      local up = ancestors[1]
       -- That rank is its tag now.
-      waiting.served(ctx, key, one, due, share.finish_of(one.rank, up.virtual_time, p.weight, up.shares.largest))
+      waiting.served(ctx, one, due, share.finish_of(one.rank, up.virtual_time, p.weight, up.shares))
       if settled then settled[name], noted = len - 1, noted + 1 end
     else
-      waiting.served(ctx, key, one)
+      waiting.served(ctx, one)
       enter(ctx, name, len - 1, nil, due)
     end
+    budget.note_away(up, len > 1 and due > now and name or nil, p.route)
     return true
   end
 
@@ -284,6 +289,7 @@ do
   function fast_path.turns(ctx, work)
     local names, dues, rec, policy_of_all, share_of = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
     local i, allowed, n, announced = work.at + 1, work.allowed, #names, ctx.has_ended and work.announced
+    local ranks = work.ranks
     local from, left_at, out, is_due = work.from or nil, nil, nil, nil -- buckets that were held are in no set
     emptied, emptied_count = {}, 0
     while i <= n and allowed > 0 do
@@ -295,7 +301,7 @@ do
       if len == 0 or announced and announced[i] or len ~= 1 and type(len) ~= 'number' then break end
       out, left_at, is_due = turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, from,
         due_text + 0,
-        due_text, allowed < share_of and allowed or share_of)
+        due_text, allowed < share_of and allowed or share_of, ranks and ranks[i])
       if out == 0 then break end
       allowed, i = allowed - out, i + 1
       if is_due then work.more = true end

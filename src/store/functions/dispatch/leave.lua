@@ -41,11 +41,11 @@ do
 
   -- charge_bucket: a job of so many bytes has left a bucket: charge its budgets and the bucket. The next due follows
   -- the present one: lateness up to catch_up is made up, more is not. `more`: more jobs wait. `cost` is nil for a job
-  -- of cost 1.
-  local function charge_bucket(ctx, s, r, bytes, more, cost)
+  -- of cost 1 that is charged 1; `charged` and `credit` are as in constraints.price.
+  local function charge_bucket(ctx, s, r, bytes, more, cost, charged, credit)
     local due, p, now, constraint = s.due, s.p, ctx.now, s.constraint
     if p.parent then
-      charge(ctx, ancestors_of(ctx, p.parent), s.bucket, p, s.finish, cost)
+      charge(ctx, ancestors_of(ctx, p.parent), s.bucket, p, s.finish, cost, charged)
       s.finish = nil
     end
     local late = now - (s.met or due)
@@ -60,7 +60,7 @@ do
       s.constraint = constraint
     end
     if constraint then
-      s.due = constraints.dispatched(ctx, constraint, p, due, more, cost or 1, from)
+      s.due = constraints.dispatched(ctx, constraint, p, due, more, cost or 1, from, charged or 1, credit)
     elseif p.part == 0 then
       s.due = due + p.step
     else
@@ -81,6 +81,14 @@ do
   -- writes  the ready stream or the list, the slots      cost  1 to 3 calls, 2 more for each slot
   function leave.send(ctx, s, r, job, attempt, bytes, more, cost, extra)
     local name, p, due_text, added = s.bucket, s.p, digits(s.met or s.due), nil
+    local charged, credit = cost, nil
+    if s.constraint and s.constraint.paid then
+      charged, credit = constraints.price(s.constraint, p, cost or 1, s.due)
+      if charged ~= (cost or 1) then
+        cost, extra = cost or 1, extra or {}
+        base.append(extra, 'charged', digits(charged))
+      end
+    end
     if r.forward then
       added = forward.send(r, job)
     elseif extra then
@@ -98,7 +106,7 @@ do
     end
     local dispatches = trace.dispatches_of(ctx.memory)
     if dispatches then trace.dispatched(dispatches, name, due_text, ctx.now_text) end
-    charge_bucket(ctx, s, r, bytes, more, cost)
+    charge_bucket(ctx, s, r, bytes, more, cost, charged, credit)
     return true
   end
 
@@ -118,6 +126,7 @@ do
       if not eligible_at then return nil end
       s.met, s.due = eligible_at, due
     end
+    if ctx.at_route then s.met = ctx.now end -- it waited for workers, which is not late
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
       r = room_of(ctx, s.p.route)

@@ -1,5 +1,5 @@
 -- needs: base, base.keys, base.names, context, jobs.release, limits.slots, policy.chain, policy.record, route, state,
---   state.waiting, tree.budget
+--   state.line, state.waiting, tree.budget
 -- Heal: free slots of entries that are no longer in flight and that nobody freed: a worker used a plain XACK, or
 -- somebody deleted the entry. The daemons call it again and again; each call looks at a part of the lines. The position
 -- is in the memory of this server, so several daemons together do no more work than one.
@@ -107,19 +107,20 @@ do
   local function known_by(ctx, pass, set)
     if pass.repaired[set] then return end
     pass.repaired[set] = true
-    local parent = waiting.budget(ctx, set)
-    if not parent then return route.hold(ctx, waiting.route(ctx, set)) end
-    if budget.repair(ctx, parent, true) then ctx.earlier = true end
+    local parent, name = waiting.parts(ctx, set)
+    if not parent then return name ~= '' and route.hold(ctx, name) end
+    if name ~= '' and budget.repair(ctx, parent, name) then ctx.earlier = true end
   end
 
   -- look_at_waiting: put a node back that is queued or held and is not in that set.
   local function look_at_waiting(ctx, pass, id, text)
     local set, due = waiting.decode(ctx, text)
     if chain.budget_of(id) then
-      if budget.repair(ctx, id, true) then ctx.earlier = true end
+      if budget.repair(ctx, id) then ctx.earlier = true end
     elseif not waiting.rank_of(ctx, set, id, due) then
-      local of, p = waiting.budget(ctx, set), record.policy_of(ctx.rec, id)
-      local rank = of and p and budget.finish_of(budget.get(ctx, of), id, p) or min(due, ctx.now)
+      local of, name = waiting.parts(ctx, set)
+      local p = record.policy_of(ctx.rec, id)
+      local rank = of and p and budget.finish_of(budget.get(ctx, of), id, p) or line.finish_of(ctx, name, id, 1)
       waiting.join(ctx, set, id, due, rank)
       ctx.earlier = true
     end

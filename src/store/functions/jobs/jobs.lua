@@ -10,6 +10,7 @@ do
   local entry_id, is_bucket = names.entry_id, names.is_bucket
   local policy_of, count = record.policy_of, context.count
 
+  local NEEDS_UNITS = 'COST needs a whole number of units'
   local DELAY_MAX_MS = 366 * 86400000
   local IS_OPTION = { COST = true, REMAINING = true } -- what may stand behind the entry id of an acknowledged job
   local FREE_KEEPS = 20 -- how often a job may be given back before each further time counts as an attempt
@@ -63,11 +64,16 @@ do
     local more, i = {}, 2
     if upper(args[2]) == 'COST' then
       more.units, i = adjust.units_of(args[3]), 4
-      if not more.units or more.units < 0 then return nil, refuse('BADARG', 'COST needs a whole number of units') end
+      if not more.units or more.units < 0 then return nil, refuse('BADARG', NEEDS_UNITS) end
     end
     local err
     more.reports, err = limit_report.read(args, i)
     return more.reports and more, err
+  end
+
+  -- correct: a job really cost so many units.
+  local function correct(ctx, route_name, id, fields, units)
+    adjust.entry(ctx, route_name, id, fields, function(cost) return units - cost end)
   end
 
   -- with_more: an entry is about to be acknowledged, and this is said of its job. Replies nil, or an error having
@@ -79,9 +85,7 @@ do
     more.nodes, err = limit_report.nodes_of(ctx, fields.bucket, more.reports)
     if err then return err end
     more.left_us = integer(fields.at_us or '') or ctx.now
-    if more.units then
-      adjust.entry(ctx, route_name, id, fields, function(charged) return more.units - charged end)
-    end
+    if more.units then correct(ctx, route_name, id, fields, more.units) end
   end
 
   -- drip_ack: jobs are done: acknowledge and delete their entries.
@@ -235,6 +239,10 @@ do
         how.reports, err = limit_report.read(args, i)
         if err then return nil, err end
         break
+      elseif option == 'COST' then
+        i = i + 1
+        how.units = adjust.units_of(args[i])
+        if not how.units or how.units < 0 then return nil, refuse('BADARG', NEEDS_UNITS) end
       elseif option == 'KEEP' then how.keep = true
       elseif option == 'DEAD' then how.dead = true
       elseif option == 'REASON' then
@@ -258,14 +266,14 @@ do
         if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
         how.budget, how.is_of_throttled = args[i], true
       else
-        local options = 'RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget, REASON text, REMAINING n'
+        local options = 'RETRY_IN ms, KEEP, DEAD, COST n, THROTTLED, RETRY_AFTER ms, IN budget, REASON text, REMAINING'
         return nil, refuse('BADARG', 'argument ' .. i .. ' is none of ' .. options)
       end
       i = i + 1
     end
     how.reason = how.reason or how.is_throttled and 'throttled' or 'failed'
     if how.is_throttled and (how.delay_us or how.dead) then
-      return nil, refuse('BADARG', 'THROTTLED goes with RETRY_AFTER ms, IN budget and REASON text alone')
+      return nil, refuse('BADARG', 'THROTTLED goes with RETRY_AFTER ms, IN budget, COST n and REASON text alone')
     elseif how.is_of_throttled and not how.is_throttled then
       return nil, refuse('BADARG', 'RETRY_AFTER and IN go with THROTTLED alone')
     end
@@ -286,8 +294,9 @@ do
 
   -- drip_fail: a job failed, or is given back.
   -- keys   a ready stream
-  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]:
-  --        the receiver said that jobs come too fast, which slows the bucket down, or a budget above it; last of all
+  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [COST units] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget]
+  --        [COST units] [REASON text]: the receiver said that jobs come too fast, which slows the bucket down, or a
+  --        budget above it. COST is what this try really cost (jobs/adjust); last of all
   --        [REMAINING n RESET ms [LIMIT n] [UNITS job|cost] [IN budget]] ...: how much more it lets through (drip_told)
   -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
   -- errors BADARG WRONGTYPE; nothing is changed
@@ -310,6 +319,7 @@ do
       nodes, err = limit_report.nodes_of(ctx, fields.bucket, how.reports)
       if err then return err end
     end
+    if fields and how.units and jobs.is_job(fields) then correct(ctx, route_name, id, fields, how.units) end
     if fields and how.is_throttled then
       slowed, err = slow_down(ctx, fields, worker, how)
       if err then return err end

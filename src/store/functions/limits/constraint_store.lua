@@ -64,6 +64,7 @@ do
     if d then changed = slowdown.reconcile(d, ctx.now) end
     if t and told.reconcile(t, ctx.now) then changed = true end
     if d and slowdown.expires_at(d) <= ctx.now then constraint.slowdown = nil end
+    if constraint.paid then paid.cool(constraint.paid, ctx.now) end
     if t and told.expires_at(t) <= ctx.now then constraint.told = nil end
     if changed then constraint_store.change(ctx, constraint) end
     return changed

@@ -166,11 +166,44 @@ do
     return factor < 1 and due + min(paid.LONGEST_US, cost * slowdown.interval_us(p, factor)) or paid.after(p, due, cost)
   end
 
-  -- pay: the next due of a node after a job of this cost has left; `due` is its due before, no earlier than `from`.
-  function constraints.pay(ctx, constraint, p, due, cost, from)
+  -- price: what a job of this cost, there since `since`, is charged by the rate of a node, in units; and the credit of
+  -- the node after that, nil where it has none.
+  function constraints.price(constraint, p, cost, since)
+    local d = constraint and constraint.paid
+    local credit = d and not p.ignores_cost and paid.credit_of(d, since) or 0
+    if credit == 0 then return cost, d and d.credit ~= 0 and 0 or nil end
+    return paid.price(p, credit, cost)
+  end
+
+  -- credit: the credit of a node with this constraint now, in us; 0: it has none.
+  function constraints.credit(constraint, p, now)
+    local d = constraint and constraint.paid
+    return d and p.count and not p.ignores_cost and paid.credit_of(d, now) or 0
+  end
+
+  -- correct: a job that a node's rate took for `base_cost` units cost `real`. `due` is that of the node.
+  function constraints.correct(ctx, constraint, p, due, base_cost, real)
+    if base_cost == real or not p.count or p.ignores_cost then return end
+    local d = constraint.paid or paid.new()
+    constraint.paid = d
+    paid.set_credit(d, ctx.now, due, paid.corrected(p, paid.credit_of(d, ctx.now), base_cost, real))
+    change(ctx, constraint)
+  end
+
+  -- rests: a node with this due has no work any more: from its due on it pays debt.
+  function constraints.rests(ctx, constraint, due)
+    local d = constraint.paid
+    if not d or d.credit >= 0 or d.idle_from > 0 then return end
+    d.idle_from = max(ctx.now, due or 0)
+    change(ctx, constraint)
+  end
+
+  -- pay: the next due of a node after a job that is charged so many units has left; `due` is its due before, no earlier
+  -- than `from`. `credit`: see `price`.
+  function constraints.pay(ctx, constraint, p, due, cost, from, credit)
     local d = constraint.paid
     if not d and cost == 1 and not p.job then return after(constraint, p, due, 1) end
-    if not d or d.over <= ctx.now then d = paid.new() end
+    d = d or paid.new()
     if p.job then
       local unit_due, job_due = paid.dues(d, due)
       d.unit_due, d.job_due = after(constraint, p, max(unit_due, from), cost), rate.after(p.job, max(job_due, from))
@@ -179,8 +212,9 @@ do
       due = after(constraint, p, due, cost)
     end
     d.cost, d.needs, d.largest, d.over = cost, 1, max(d.largest, cost), due + ctx.now - from
+    if credit then paid.set_credit(d, ctx.now, due, credit) end
     -- A bucket whose job was charged one interval needs no payment stored.
-    constraint.paid = (cost > 1 or p.job or chain.budget_of(constraint.id)) and d or nil
+    constraint.paid = (cost > 1 or p.job or d.credit ~= 0 or chain.budget_of(constraint.id)) and d or nil
     change(ctx, constraint)
     return due
   end
@@ -267,19 +301,26 @@ do
 
   -- begin_wait: something waits for a budget from now on; nothing did before.
   function constraints.begin_wait(ctx, constraint)
+    local d = constraint.paid
+    if d and d.idle_from > 0 then
+      paid.set_credit(d, ctx.now, 0, paid.credit_of(d, ctx.now))
+      change(ctx, constraint)
+    end
     if not constraint.slowdown or constraint.slowdown.factor >= 1 then return end
     constraint.slowdown.seen = ctx.now
     change(ctx, constraint)
   end
 
-  -- dispatched: the same for a bucket with this due. Replies when its next job may leave.
-  function constraints.dispatched(ctx, constraint, p, due, more, cost, from)
+  -- dispatched: the same for a bucket with this due; its rate is charged `charged` units (`price`). Replies when its
+  -- next job may leave.
+  function constraints.dispatched(ctx, constraint, p, due, more, cost, from, charged, credit)
     constraints.charge(ctx, constraint, p, more, cost)
-    return constraints.hold(ctx, constraint, p, constraints.pay(ctx, constraint, p, due, cost, from))
+    return constraints.hold(ctx, constraint, p, constraints.pay(ctx, constraint, p, due, charged, from, credit))
   end
 
   -- end_wait: no job of a bucket waits any more, for whatever reason: the time from now on is not counted as waiting.
-  function constraints.end_wait(ctx, constraint)
+  function constraints.end_wait(ctx, constraint, due)
+    constraints.rests(ctx, constraint, due)
     if not constraint.slowdown or constraint.slowdown.seen == 0 then return end
     constraint.slowdown.seen = 0
     change(ctx, constraint)

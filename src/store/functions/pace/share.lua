@@ -5,8 +5,8 @@
 -- tag that it has served. Each child has a `tag`, which grows by 1/weight with each of its jobs. The finish tag of its
 -- next job is its tag plus 1/weight. The budget serves the child with the lowest finish tag. This is self-clocked fair
 -- queueing (Golestani 1994), a form of start-time fair queueing (Goyal, Vin, Cheng 1996) that serves by finish tags. A
--- job that costs more than 1 raises the tag by its cost after it has left (pace/paid). `largest` is the largest such
--- step so far, nil where no step was longer than one job.
+-- job that costs more than 1 raises the tag by what its bucket was charged after it has left (pace/paid). `largest` is
+-- the largest such step so far, `mean` a running mean of what jobs were charged; both are nil as long as that was 1.
 --
 -- Tags, and the `virtual_time` of a budget without work, exist only in memory. Where they are lost, all children begin
 -- anew. They are kept when the rest of what is remembered of a budget is dropped: where jobs leave seconds apart, each
@@ -18,6 +18,7 @@ local share = {}
 do
   local BUDGETS_MOST = 50000 -- budgets whose tags are remembered
   local TAGS_MOST = 200000 -- tags of all budgets together
+  local MEAN_OF = 16 -- jobs
 
   -- none: an empty memory of shares.
   -- is_full: whether the memory of shares has grown too large. It is then begun anew.
@@ -58,14 +59,25 @@ do
     return it.stored_till == stored and it.rests_till or floor(stored)
   end
 
-  -- finish_of: the finish tag of a child's next job. `tag` is nil for a child without a known tag: it goes behind one
-  -- job of each other child. A child that comes back keeps its tag, but gains at most one job for the time that it was
-  -- away.
-  function share.finish_of(tag, now, weight, largest)
-    local step = 1 / weight
-    if not tag then return now - 1 + 2 * step end
-    return max(tag, now - (largest or 1)) + step
+  -- count: a job was charged so many units, and its child moves on by `step`.
+  function share.count(it, units, step)
+    if units == 1 and not it.mean then return end
+    it.mean = (it.mean or 1) + (units - (it.mean or 1)) / MEAN_OF
+    if step > (it.largest or 1) then it.largest = step end
   end
+
+  -- finish_of: the finish tag of a child's next job. `tag` is nil for a child without a known tag: it goes behind one
+  -- job of each other child, a mean one. A child that comes back keeps its tag, but gains at most one job for the time
+  -- that it was away.
+  function share.finish_of(tag, now, weight, it)
+    if tag then return max(tag, now - (it.largest or 1)) + 1 / weight end
+    local mean = it.mean or 1
+    return now - mean + 2 * mean / weight
+  end
+
+  -- corrected: the tag of a child whose job cost so many steps more, or less, than its tag was moved by: back to the
+  -- virtual time at most, or else corrections that come together would keep all others waiting.
+  function share.corrected(tag, now, step) return max(tag + step, min(tag, now)) end
 
   -- is_forgotten: whether the tag of a child without work has fallen so far behind that it makes no difference.
   function share.is_forgotten(tag, now, largest) return now - tag > (largest or 1) end

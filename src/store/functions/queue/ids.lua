@@ -124,9 +124,32 @@ do
     drop_stale(ctx, name, len)
   end
 
-  -- cancel: a waiting job is cancelled: it is dropped at its turn.
-  function ids.cancel(ctx, name, id, it)
+  -- remember: jobs with these ids have left at least once: { id, time of the accept, ... }. Each is remembered for the
+  -- rest of `dedup`.
+  -- writes  ids      cost  1 call an id, and 4
+  local function remember(ctx, name, p, list)
+    local key, most, latest = ctx.k.ids .. name, p.capacity + floor(p.dedup_us / max(1, p.step)), 0
+    for i = 1, #list, 2 do
+      local accepted = list[i + 1]
+      if accepted + p.dedup_us > ctx.now then
+        call('ZADD', key, digits(accepted), list[i])
+        latest = max(latest, accepted)
+      end
+    end
+    if latest == 0 then return end
+    local ms = digits(ceil((latest + p.dedup_us - ctx.now) / 1000))
+    if call('PEXPIRE', key, ms, 'GT') == 0 then call('PEXPIRE', key, ms, 'NX') end
+    local over = call('ZCARD', key) - most
+    local old = call('ZCOUNT', key, '-inf', digits(ctx.now - p.dedup_us))
+    local gone = min(FORGET_MOST, max(over, old))
+    if gone > 0 then call('ZREMRANGEBYRANK', key, '0', gone - 1) end
+  end
+
+  -- cancel: a waiting job is cancelled: it is dropped at its turn. One that backs off has left before, so its id stays
+  -- taken.
+  function ids.cancel(ctx, name, p, id, it)
     local field = field_of_line(id, it)
+    if it.state == 'r' then remember(ctx, name, p, { id, it.accepted_us }) end
     it.state = upper(it.state)
     write(ctx, name, id, it, field, '')
   end
@@ -167,16 +190,7 @@ do
   -- writes  jobs, ids      cost  1 call, and 4 for a given id
   function ids.left(ctx, name, p, o, known)
     ids.dropped(ctx, name, o.id, known)
-    local accepted = accepted_of(o, known)
-    if accepted + p.dedup_us <= ctx.now then return end
-    local key, most = ctx.k.ids .. name, p.capacity + floor(p.dedup_us / max(1, p.step))
-    call('ZADD', key, digits(accepted), o.id)
-    local ms = digits(ceil((accepted + p.dedup_us - ctx.now) / 1000))
-    if call('PEXPIRE', key, ms, 'GT') == 0 then call('PEXPIRE', key, ms, 'NX') end
-    local over = call('ZCARD', key) - most
-    local old = call('ZCOUNT', key, '-inf', digits(ctx.now - p.dedup_us))
-    local gone = min(FORGET_MOST, max(over, old))
-    if gone > 0 then call('ZREMRANGEBYRANK', key, '0', gone - 1) end
+    remember(ctx, name, p, { o.id, accepted_of(o, known) })
   end
 
   -- backs_off: a job with this id backs off until `ends`; `entry` was its last one. Where another job with the id waits
@@ -193,30 +207,39 @@ do
     })
   end
 
-  -- drop_lines: remove the fields about jobs in these states, as far as a bounded number of pages reaches. Replies
-  -- whether that was all of them.
-  local function drop_lines(key, states)
-    local cursor = '0'
+  -- drop_lines: remove the fields about jobs in these states, as far as a bounded number of pages reaches. Ids of jobs
+  -- that backed off are remembered. Replies whether that was all of them.
+  local function drop_lines(ctx, name, p, states)
+    local key, cursor, left = ctx.k.jobs .. name, '0', {}
     for _ = 1, PAGES_MOST do
       local page, gone = call('HSCAN', key, cursor, 'COUNT', FORGET_MOST), {}
       for i = 1, #page[2], 2 do
-        local field = page[2][i]
-        local state = match(field, ' ([qdr])%S+$') or match(page[2][i + 1], '^(%a) ')
-        if field ~= GONE and state and states[lower(state)] then gone[#gone + 1] = field end
+        local field, it = page[2][i], nil
+        local state = match(field, ' ([qdr])%S+$')
+        if not state and field ~= GONE then
+          it = read_line(page[2][i + 1])
+          state = it and lower(it.state)
+        end
+        if state and states[state] then
+          gone[#gone + 1] = field
+          if it and state == 'r' then base.append(left, field, it.accepted_us) end
+        end
       end
       if gone[1] then call('HDEL', key, unpack(gone)) end
       cursor = page[1]
-      if cursor == '0' then return true end
+      if cursor == '0' then break end
     end
+    remember(ctx, name, p, left)
+    return cursor == '0'
   end
 
   -- forget_waiting: all jobs that waited in these states ('q', 'd', 'r') are gone, those of the queue where they have
   -- waited since `till_us`, nil: now, or longer. A mark says so where they are too many to be removed: after a step
   -- back of the clock it reaches too far, or not far enough.
   -- writes  jobs      cost  2 calls; for all, some more for each FORGET_MOST of them
-  function ids.forget_waiting(ctx, name, states, till_us)
+  function ids.forget_waiting(ctx, name, p, states, till_us)
     local key = ctx.k.jobs .. name
-    if not till_us and drop_lines(key, states) then return end
+    if not till_us and drop_lines(ctx, name, p, states) then return end
     local found = call('HMGET', key, GONE)
     local gone, till = gone_of(found[1]), till_us or ctx.now
     for state in pairs(states) do gone[state] = max(gone[state], till) end

@@ -1,5 +1,5 @@
 -- needs: base, base.keys, base.names, base.partition, context, pace.rate, policy.record, queue.gate, queue.rejected,
---   queue.rejecting, queue.retries, route.turns, state, state.bucket, tree.budget
+--   queue.rejecting, queue.retries, state, state.bucket, tree.budget
 -- Push and peek: the atomic push into a bucket, and its figures without changing anything.
 
 local push = {}
@@ -72,7 +72,6 @@ do
     s.due = push.begun(ctx, s.bucket, s.due, s.len)
     local had_work = s.len > 0 or s.state ~= nil and s.state ~= ctx.k.rest
     if s.p.parent and not s.p.refused and not had_work then budget.drop_stale_tag(ctx, s.p.parent, s.bucket) end
-    if not had_work then turns.forget_rank(ctx, s.bucket, s.p) end
   end
 
   -- allowance_of: how many jobs a bucket may keep: those that it has and those that come.

@@ -80,7 +80,7 @@ do
     if shown < over and not rejected.add(ctx, s.bucket, reason, 'count', digits(over - shown)) then return false end
     if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
     for _, one in ipairs(gone) do ids.dropped(ctx, s.bucket, one.id, one.known) end
-    if unread_till then ids.forget_waiting(ctx, s.bucket, { q = true }, unread_till) end
+    if unread_till then ids.forget_waiting(ctx, s.bucket, s.p, { q = true }, unread_till) end
     ctx.rejected = ctx.rejected + over
     count(ctx, oldest_first and 'dropped' or 'rejected', over)
     if reason == 'closed' then count(ctx, 'closed', over) end

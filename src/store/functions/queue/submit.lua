@@ -1,5 +1,6 @@
 -- needs: base, base.names, context, pace.rate, policy.chain, policy.record, queue.delayed, queue.envelope,
---   queue.gate, queue.ids, queue.push, queue.rejected, queue.retries, state, state.waiting, tree.budget
+--   queue.gate, queue.ids, queue.push, queue.rejected, queue.retries, state, state.waiting, tree.budget,
+--   tree.turn_at
 -- Submit: push a job with options; find and cancel one submitted job by its id.
 
 local submit = {}
@@ -110,14 +111,15 @@ do
   -- weights: the sum of the weights of a budget's waiting children, without this bucket. Of many children only the
   -- first are read, and the sum is extrapolated.
   local function weights(ctx, parent, name)
-    local key, sum, n = waiting.key(ctx, parent), 0, 0
-    for _, member in ipairs(call('ZRANGE', key, '0', SIBLINGS_MOST - 1)) do
-      local id = sub(member, 17)
-      local p = id ~= name and record.policy_of(ctx.rec, id)
-      if p then sum, n = sum + p.weight, n + 1 end
+    local b, sum, n, seen = budget.get(ctx, parent), 0, 0, { [name] = true }
+    for route_name in pairs(b.routes) do
+      for _, one in ipairs(waiting.front(ctx, waiting.line(ctx, parent, route_name), SIBLINGS_MOST)) do
+        local p = not seen[one.id] and n < SIBLINGS_MOST - 1 and record.policy_of(ctx.rec, one.id)
+        if p then seen[one.id], sum, n = true, sum + p.weight, n + 1 end
+      end
     end
     if n < SIBLINGS_MOST - 1 then return sum end
-    return sum / n * (call('ZCARD', key) - 1)
+    return sum / n * (budget.waiting(ctx, b) - 1)
   end
 
   -- expected_ms: when the n-th job of a bucket is expected to leave, by the share of its bucket among those that wait
@@ -126,7 +128,7 @@ do
     local p = s.p
     local up = p.parent and budget.get(ctx, p.parent).p
     if ctx.held ~= '' then -- its route may hold it: then it gets a turn in each round
-      local turn_us, round_us = waiting.turn_us(ctx, s)
+      local turn_us, round_us = turn_at.route(ctx, s)
       eta = max(eta, ceil((turn_us + (n - 1) * round_us) / 1000))
     end
     if not up or not up.count then return eta end
@@ -367,7 +369,7 @@ do
     if it and ids.is_cancelled(it) then return 1 end -- not for the first time
     it = ids.waiting(ctx, s, id)
     if it then
-      ids.cancel(ctx, s.bucket, id, it)
+      ids.cancel(ctx, s.bucket, s.p, id, it)
       return 1
     end
     return ids.is_remembered(ctx, s.bucket, s.p, id) and 2 or 0

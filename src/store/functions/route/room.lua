@@ -1,5 +1,4 @@
--- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks,
---   route.position, route.turns
+-- needs: base, base.keys, base.names, context, policy.forward, policy.record, route, route.list_marks, route.position
 -- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
 -- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
 -- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
@@ -22,6 +21,7 @@
 --   sent, counted          jobs that entered since this memory began, and how many of those are in the figures
 --   (context)
 --   left                   how many more may enter, as far as is known
+--   extra                  how many more than that, where a budget that becomes due goes at once: up to twice the limit
 --   base                   the length of its stream at the last look, less `sent`: where it is longer, others have
 --                          written to it
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
@@ -45,10 +45,8 @@
 --   when: as many may enter in each 20 ms whatever lies there
 --   done, level            of a list: how many jobs were sent up to the last mark that was taken, and after it, while
 --   one is there that should have been taken
---   lefts, turned_us       when buckets that are held again and again had their last turn (route/turns), and when any
---   was last held; `lefts` is forgotten where none was for a second
---   orders, turns          of these buckets: the numbers of their last turns; how many turns there were
---   ranks                  in a call: the ranks of the held buckets that have their turns in it
+--   turned_us              in a call that looked for what stands in its line, or added to it: when that was
+--   tags, tag_count, time, line_call   of its line (state/line)
 --   taken_most             the highest number of taken jobs that was replied (view/routes)
 --   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
 -- A room is believed while its numbers prove that no bound is exceeded, for 100 ms at most, and never from before
@@ -73,10 +71,10 @@ do
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
       limit = START, cut_us = -huge, held_us = -huge, is_filled = true, least = huge, least_us = -huge,
       burst = 0, burst_us = -huge, is_old = false, seen = nil, seen_us = -huge,
-      turned_us = -huge, delivered = nil, wakes = nil, oldest_us = nil, oldest_after = nil,
+      turned_us = -huge, extra = 0, delivered = nil, wakes = nil, oldest_us = nil, oldest_after = nil,
       gone = 0, done = 0, level = nil, marks = nil, job = nil, is_shared = false, refilled = 0,
       refilled_us = -huge,
-      lefts = nil, left_count = 0, orders = nil, turns = 0, ranks = nil,
+      tags = nil, tag_count = 0, time = 0, line_call = 0,
       taken_most = 0, samples = {}, call = 0, looked = 0, to = nil, era = nil,
     }
   end
@@ -92,6 +90,9 @@ do
     r.entry, r.to = f, to
     return r
   end
+
+  -- known: what is remembered of the room of a route.
+  function room.known(ctx, name) return of_memory(ctx, name, forward.of(ctx.rec, name)) end
 
   -- window_of: the window of a route in us; nil: it is off.
   function room.window_of(ctx, name)
@@ -196,7 +197,8 @@ do
     r.least = min(r.least, undelivered)
     if now - r.least_us <= window and now >= r.least_us then return end
     local spare = r.least - max(1, floor(r.limit / 4))
-    if spare > 0 then r.limit = max(1, r.limit - spare) end
+    local least = r.is_shared and START / 4 or 1 -- jobs of others stand before those that lie in a shared list
+    if spare > 0 and r.limit > least then r.limit = max(least, r.limit - spare) end
     r.least, r.least_us = undelivered, now
   end
 
@@ -211,7 +213,7 @@ do
     local now, window, most = ctx.now, room.window_of(ctx, name), ctx.limits.max_ready
     local taken = r.sent - undelivered
     local burst = taken - (r.seen or taken)
-    r.doubled = false
+    r.doubled, r.extra = false, 0
     if burst ~= 0 or not r.seen then r.seen, r.seen_us = taken, now end
     if window then
       local age, is_held = now - r.since_us, route.is_held(ctx, name)
@@ -235,7 +237,7 @@ do
           r.limit, r.doubled = min(2 * r.limit, most), true
         end
       end
-      if r.limit < most then most = r.limit end
+      if r.limit < most then most, r.extra = r.limit, min(r.limit, most - r.limit) end
     end
     r.left = most - undelivered
   end
@@ -282,6 +284,7 @@ do
     -- Where workers take the others and a job is pushed back each time, one more for every eight that are gone.
     if r.level then r.left = max(r.left, r.level + floor((r.sent - r.done - length) / 8) - length) end
     r.left = min(r.left, most - length)
+    r.extra = max(0, min(r.extra, most - length - r.left))
     if r.left <= 0 and length >= most then r.doubled = false end
   end
 
@@ -367,7 +370,7 @@ do
     local r = of_memory(ctx, name, forward.of(ctx.rec, name))
     ctx.rooms[name] = r
     if r.call ~= ctx.calls and route.is_held(ctx, name) then -- those that are held come first, in a later call
-      r.call, r.left, r.looked = ctx.calls, 0, ctx.calls
+      r.call, r.left, r.extra, r.looked = ctx.calls, 0, 0, ctx.calls
     elseif r.call ~= ctx.calls then
       r.call = ctx.calls
       local length = length_of(r)
@@ -386,18 +389,29 @@ do
       and now >= r.turned_us and now - r.turned_us < poll_us and r.era == ctx.memory.era
   end
 
-  -- for_held: the room of a route for the buckets that are held, if any is. Where some stay held (`close`), it takes no
+  -- for_held: the room of a route for what waits in its line. Where some of it is due after that (`close`), it takes no
   -- other jobs in this call.
-  function room.for_held(ctx, name, is_any_held)
-    local r = of_memory(ctx, name, forward.of(ctx.rec, name))
+  function room.for_held(ctx, name)
+    local r = room.known(ctx, name)
     ctx.rooms[name], r.call = r, ctx.calls
-    if is_any_held then turns.begin(ctx, r) end
     look(ctx, name, r, length_of(r), true)
     return r
   end
 
   function room.close(ctx, r)
-    r.is_filled, r.left, r.looked = r.left <= 0, 0, ctx.calls
+    r.is_filled, r.left, r.looked = r.left <= 0, min(r.left, 0), ctx.calls
+  end
+
+  -- beyond: take one job more than the route takes now, where up to twice the limit may enter: `act` lets it out.
+  -- Replies nil where none may enter, else what `act` replies.
+  function room.beyond(ctx, name, act)
+    local r = ctx.rooms[name]
+    local left = r.left
+    if left > 0 or left + r.extra <= 0 or r.looked ~= ctx.calls then return nil end
+    r.left = 1
+    local reply = act()
+    r.left = left - (1 - r.left)
+    return reply
   end
 
   -- count: add the jobs that entered in this call to the figures.

@@ -14,7 +14,7 @@
 --   retry_ready            a retry of it could leave, if it were due
 --   constraint             its constraint (limits/constraints), false: none
 --   rank                   the rank of its next job, where it is queued or held
---   left_state             'held', where it was taken out of the held buckets for its turn
+--   left_state, left_rank  'held' and its rank, where it was taken out of the line of its route for its turn
 --   granted, finish        a budget granted its turn, with this finish tag
 --   met                    the eligible time by its path, where that is later than its due
 --   parked                 something could not be written: it is tried again later
@@ -63,7 +63,7 @@ do
     if from == ctx.k.paused then return not p.paused end
     if from == ctx.k.refused then return not p.refused end
     if from == ctx.k.full then return not slots.is_full(ctx, name, p) end
-    return state.is_held(ctx, from) and from ~= waiting.route_key(ctx, p.route)
+    return waiting.is_held(ctx, from) and from ~= state.line_of(ctx, p)
   end
 
   -- policy_before: the policy that a bucket must be reconciled from, if its policy changes in this call:
@@ -87,10 +87,10 @@ do
   -- A queue may hold its capacity, or its allowance where the capacity was lowered. Where a change (a rollout, or the
   -- end of a timed setting) is not applied to this bucket yet, the larger of the old and the new capacity counts, and
   -- the due is re-anchored: last dispatch + the new interval. No due lies further ahead than the last job was charged:
-  -- beyond that, the clock stepped back. A bucket that is no longer paused, refused or blocked, or that is held for a
-  -- route that is no longer its own, resumes now, at its rate: that wait counts neither as lateness nor as credit. A
-  -- bucket with a constraint resumes at its end (limits/constraints), and none resumes before its partition did.
-  -- `p` is a policy that is not in force.
+  -- beyond that, the clock stepped back. A bucket that is no longer paused, refused or blocked, or that waits in
+  -- the line of a route that is no longer its own, resumes now, at its rate: that wait counts neither as lateness nor
+  -- as credit. A bucket with a constraint resumes at its end (limits/constraints), and none resumes before its
+  -- partition did. `p` is a policy that is not in force.
   -- reads   `reached`, during a rollout; its constraint, slots, retries and settings, where it may have such
   -- writes  nothing at once: a constraint that has changed is noted
   function bucket.decide(ctx, s, name, queue, len, from, due, allowance, p)
@@ -98,7 +98,7 @@ do
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.state, s.stored_due, s.stored_allowance = name, queue, p, from, due, allowance
     s.unapplied, s.in_rollout, s.retry_ready, s.parked, s.met, s.rank = false, false, false, false, false, false
-    s.granted, s.finish, s.left_state, s.has_left, s.is_sent = false, false, false, false, false
+    s.granted, s.finish, s.left_state, s.left_rank, s.has_left, s.is_sent = false, false, false, false, false, false
     local keeps = p.capacity
     if allowance and allowance > keeps then keeps = allowance end
     local old, constraint, max_ahead_us = p.over, false, p.interval_us

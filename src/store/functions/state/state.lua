@@ -1,5 +1,5 @@
--- needs: base, context, context.settings, limits.constraint_store, limits.constraints, limits.slots, route,
---   route.turns, state.transitions, state.waiting
+-- needs: base, context, context.settings, limits.constraint_store, limits.constraints, limits.slots, policy.chain,
+--   state.line, state.transitions, state.waiting
 -- States: the sorted sets that buckets and budgets are in. Waiting sets and their members are
 -- written by state/waiting, the other sets by this file. Which states there are, and which may follow each, is in
 -- state/transitions.
@@ -8,8 +8,8 @@
 --   nil                    idle: nothing of it is stored, or only jobs that no call has seen
 --   k.rest                 cooling
 --   k.schedule             scheduled
---   k.wait .. <budget>     queued (state/waiting)
---   k.wait .. {<route>}    held (route/room, state/waiting)
+--   k.wait .. <budget>{<route>}  queued (state/waiting); of a budget without the route
+--   k.wait .. {<route>}    held (state/line, state/waiting); likewise
 --   k.full                 blocked
 --   k.paused, k.refused    paused, refused
 -- The member of a budget is its id (policy/chain), its score the due at which it may resume (tree/budget). The state of
@@ -84,10 +84,7 @@ do
     return states[1], dues[1]
   end
 
-  -- is_held: whether a state is that of held buckets.
-  function state.is_held(ctx, from)
-    return waiting.route(ctx, from) ~= nil
-  end
+  state.is_held = waiting.is_held
 
   local WORDS = {
     idle = 'none',
@@ -109,7 +106,7 @@ do
     if key == k.paused then return 'paused' end
     if key == k.full then return 'blocked' end
     if key == k.refused then return 'refused' end
-    return waiting.budget(ctx, key) and 'queued' or 'held'
+    return waiting.is_held(ctx, key) and 'held' or 'queued'
   end
 
   -- word: the name of that state in commands and replies.
@@ -130,17 +127,18 @@ do
     if p.concurrency and slots.is_full(ctx, id, p, is_back) then return ctx.k.full end
   end
 
+  -- line_of: the line in which a bucket with this policy waits for its turn.
+  function state.line_of(ctx, p)
+    return p.parent and waiting.line(ctx, p.parent, p.route) or waiting.route_key(ctx, p.route)
+  end
+
   -- decide: the state of a bucket. A bucket that is queued or held, and due, stays so until its turn, or until its
   -- policy names another budget or route.
   function state.decide(ctx, s)
     local has_work, p = s.len > 0 or s.retry_ready, s.p
     local stopped = has_work and state.stopped(ctx, s.bucket, p)
     if stopped then return stopped end
-    if has_work and s.state and s.due <= ctx.now then
-      if p.parent and s.state == waiting.key(ctx, p.parent) or s.state == waiting.route_key(ctx, p.route) then
-        return s.state
-      end
-    end
+    if has_work and s.state and s.due <= ctx.now and s.state == state.line_of(ctx, p) then return s.state end
     return state.at_rate(ctx.k, has_work, s.due, ctx.now)
   end
 
@@ -200,19 +198,17 @@ do
   function state.enter(ctx, s, to, event)
     local from, due = s.state, s.due
     if to ~= from then transitions.check(s.bucket, s.left_state or state.of(ctx, from), event, state.of(ctx, to)) end
-    if s.constraint and (not to or to == ctx.k.rest) then constraints.end_wait(ctx, s.constraint) end
+    if s.constraint and (not to or to == ctx.k.rest) then constraints.end_wait(ctx, s.constraint, due) end
     if to == from and due == s.stored_due and not s.rank then return end
-    local held_for, stayed = waiting.route(ctx, to), to == from
     if waiting.is_set(ctx, from) then
-      s.rank = s.rank or stayed and waiting.rank_of(ctx, from, s.bucket, s.stored_due)
+      s.rank = s.rank or to == from and waiting.rank_of(ctx, from, s.bucket, s.stored_due)
       waiting.leave(ctx, from, s.bucket, s.stored_due)
       from = nil
     end
-    if held_for then
-      route.hold(ctx, held_for)
-      if not stayed then s.rank = turns.rank_of(ctx, s) end
-    end
-    if waiting.is_set(ctx, to) then
+    if waiting.is_held(ctx, to) then
+      line.join(ctx, s.p.route, s.bucket, due, 1, s.rank or nil)
+      to = nil
+    elseif waiting.is_set(ctx, to) then
       waiting.join(ctx, to, s.bucket, due, s.rank or nil)
       to = nil
     end
@@ -341,29 +337,32 @@ do
     return false, gone
   end
 
-  local ADOPTED_MOST = 1000 -- buckets that one call moves
+  local ADOPTED_MOST = 1000 -- nodes that one call looks at, about
+  local NEVER = 2 ^ 40 -- no finish tag is as high, and every rank of those versions was
 
-  -- adopt_held: versions of this library before 20 kept held buckets in <prefix>:held:<route>, by due. Move them to the
-  -- schedule, once: they are held again in their turns. Replies whether there are more.
-  -- reads, writes  those sets, the schedule      cost  1 call for each held route, once
-  function state.adopt_held(ctx)
-    if ctx.memory.has_adopted then return false end
-    for _, name in ipairs((route.held(ctx))) do
-      local old, add, gone = ctx.k.held .. name, {}, {}
-      local found = pcall_redis('ZRANGE', old, '0', ADOPTED_MOST - 1, 'WITHSCORES')
-      if found.err then
-        context.note(ctx, 'wrong-type', old)
-      elseif found[1] then
-        for i = 1, #found, 2 do
-          add[i], add[i + 1] = digits(max(found[i + 1] + 0, ctx.now)), found[i]
-          gone[#gone + 1] = found[i]
-        end
-        call('ZADD', ctx.k.schedule, 'NX', unpack(add))
-        call('ZREM', old, unpack(gone))
-        return true
+  -- adopt: versions of this library before 37 kept other ranks in the lines of routes, and one line for all routes of a
+  -- budget. Move what waits there to the schedule, once: it finds its line at its turn. Replies whether there is more.
+  -- reads, writes  waiting, the lines, the schedule, budgets      cost  a few calls for each node that waits, once
+  function state.adopt(ctx)
+    local m = ctx.memory
+    if m.has_adopted == true then return false end
+    local page = pcall_redis('HSCAN', ctx.k.waiting, m.has_adopted or '0', 'COUNT', ADOPTED_MOST)
+    if page.err then page = { '0', {} } end
+    for i = 1, #page[2], 2 do
+      local id, text = page[2][i], page[2][i + 1]
+      local key, due = waiting.decode(ctx, text)
+      local member = sub(text, 1, 16) .. id
+      local rank = not find(text, '}$') and NEVER
+        or not find(text, '{}$') and tonumber(pcall_redis('ZSCORE', key, member) or 0) or 0
+      if rank >= NEVER then
+        pcall_redis('ZREM', key, member)
+        call('HDEL', ctx.k.waiting, id)
+        call('ZADD', ctx.k.schedule, digits(max(due, ctx.now)), id)
+        local old = chain.budget_of(id) and call('HGET', ctx.k.budgets, id)
+        if old then call('HSET', ctx.k.budgets, id, (gsub(old, '%d+ wait:.*$', digits(ctx.now) .. ' / schedule'))) end
       end
     end
-    ctx.memory.has_adopted = true
-    return false
+    m.has_adopted = page[1] == '0' or page[1]
+    return m.has_adopted ~= true
   end
 end

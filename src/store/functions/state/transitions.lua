@@ -7,7 +7,8 @@
 --   scheduled   it has work, and waits for its due or for its turn after that
 --   queued      it has work and is due, and waits for its share of the budget above it (self-clocked fair queueing,
 --               pace/share)
---   held        only a bucket: it has work and is due, and its route takes no more (route/room)
+--   held        it has no budget above it, has work and is due, and no route for which it has jobs takes more
+--               (route/room, state/line)
 --   blocked     it has work and no slot is free, or it waits for a job of its own that failed
 --   paused      it has work, and an operator paused it
 --   refused     it has work, and its chain of budgets cannot be resolved
@@ -44,8 +45,8 @@ do
     { 'paused', 'an operator paused it' },
     { 'blocked', 'it has no slot free, or keeps its order and waits for a job that failed' },
     { 'scheduled', 'its due is in the future' },
-    { 'queued', 'a budget above does not admit it, or other children wait there' },
-    { 'held', 'a bucket whose route takes no more' },
+    { 'queued', 'a budget above does not admit it, other children wait there, or its route takes no more' },
+    { 'held', 'it has no budget above it, and its route takes no more' },
     { 'scheduled', 'else: its turn is next' },
   }
 
@@ -76,7 +77,7 @@ do
       for _, one in ipairs(transitions.successors(from, event) or {}) do set[one] = true end
       of[event] = set
     end
-    if set[to] and not (to == 'held' and sub(id, 1, 1) == '{') then return end
+    if set[to] then return end
     local fault = 'ERR %s cannot go from %s to %s by %s: a fault of dripd, please report it'
     error({ err = format(fault, id, from, to, event) })
   end

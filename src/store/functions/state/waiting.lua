@@ -1,11 +1,12 @@
--- needs: base, context, policy.chain, route, route.room
--- Waiting sets: nodes that are due and take turns, ordered by rank (the score):
---   <prefix>:wait:<budget>    children of a budget that it does not admit yet; the rank is the finish tag of the next
---                             job (pace/share)
---   <prefix>:wait:{<route>}   buckets held for a route; the rank is when the last job of each left (route/room)
--- A member is the due in 16 digits and the node's id: Redis orders equal scores by member, so the earlier due goes
--- first. The hash <prefix>:waiting has the set and the due of each waiting node. A call writes its changes at its end
--- (`flush`). Reads of the same call already see them.
+-- needs: base, context, policy.chain
+-- Waiting lines: nodes that take turns, ordered by rank (the score), the finish tag of the next job of each:
+--   <prefix>:wait:<budget>{<route>}  children of a budget with jobs for that route (pace/share)
+--   <prefix>:wait:{<route>}          nodes without a budget above them that wait for that route (state/line)
+-- A member is a due in 16 digits and the node's id: Redis orders equal scores by member, so the earlier due goes first.
+-- A bucket waits in one line. A budget stands in a line for each route for which something waits below it, and its
+-- state is kept as the name of such a line without a route: wait:<budget>{}, and wait:{} where it is held
+-- (tree/budget). The hash <prefix>:waiting has the line and the due of each waiting node. A call writes its changes at
+-- its end (`flush`). Reads of the same call already see them.
 
 local waiting = {}
 do
@@ -25,29 +26,31 @@ do
     return rank == waiting.FRONT and rank or rank + step
   end
 
-  -- key: the key of the waiting set of a budget.
-  -- budget: the id of the budget that a waiting set belongs to, nil for any other state.
-  function waiting.key(ctx, parent)
-    return ctx.k.wait .. chain.budget_of(parent)
+  -- line: the key of the line of a budget for a route; for all of its routes ('') it is a state of budgets.
+  -- route_key: the key of the line of a route.
+  -- parts: the id of the budget and the name of the route of such a key or state; nil and '' where it has none. (No
+  -- name has a brace.)
+  function waiting.line(ctx, parent, name)
+    return ctx.k.wait .. sub(parent, 2, -2) .. '{' .. name .. '}'
   end
 
-  function waiting.budget(ctx, from)
-    local head = ctx.k.wait
-    if from and sub(from, 1, #head) == head and byte(from, #head + 1) ~= OPENS then
-      return chain.id_of(sub(from, #head + 1))
-    end
-  end
-
-  -- route_key: the key of the waiting set of a route.
-  -- route: the name of the route that a waiting set belongs to, nil for any other state. (No budget's name begins with
-  -- a brace.)
   function waiting.route_key(ctx, name)
     return ctx.k.wait .. '{' .. name .. '}'
   end
 
-  function waiting.route(ctx, from)
-    local head = ctx.k.wait
-    if from and byte(from, #head + 1) == OPENS and sub(from, 1, #head) == head then return sub(from, #head + 2, -2) end
+  function waiting.parts(ctx, from)
+    local of, name = match(sub(from, #ctx.k.wait + 1), '^(.*){(.*)}$')
+    return of and of ~= '' and chain.id_of(of) or nil, name or ''
+  end
+
+  -- budget: the id of the budget whose line or whose children's state this is, nil for any other state.
+  -- is_held: whether a state is that of held nodes.
+  function waiting.budget(ctx, from)
+    if waiting.is_set(ctx, from) then return (waiting.parts(ctx, from)) end
+  end
+
+  function waiting.is_held(ctx, from)
+    return waiting.is_set(ctx, from) and byte(from, #ctx.k.wait + 1) == OPENS
   end
 
   -- is_set: whether a state is a waiting set.
@@ -75,6 +78,7 @@ do
         list = nil,
         bound = nil,
         page = nil,
+        count = nil,
       }
       sets[key] = set
     end
@@ -86,6 +90,7 @@ do
     if rank ~= other.rank then return rank < other.rank end
     return member < other.member
   end
+  waiting.is_before = is_before
 
   -- insert: add a child to the part of a set that was read.
   local function insert(list, one)
@@ -117,41 +122,58 @@ do
     at[id] = text
   end
 
-  -- put: a child joins a set. A child behind the part that was read is not added to it: a later read finds it.
+  -- place: a node joins a line. A node behind the part that was read is not added to it: a later read finds it.
+  -- unplace: a node leaves a line. Where that was the last one, the budget must know it (`settle`, tree/states).
   local due_before, at_before -- many children have the same due
 
-  local function put(ctx, set, id, due, rank)
+  function waiting.place(ctx, key, id, due, rank)
+    local set = set_of(ctx, key)
     local list, bound = set.list, set.bound
     if due ~= due_before then due_before, at_before = due, padded(due) end
-    local at = at_before
-    local member = at .. id
+    local member = at_before .. id
     set.changes[member], set.changed = rank, true
+    if set.count then set.count = set.count + 1 end
     if list and (not bound or is_before(rank, member, bound)) then
       insert(list, { id = id, due = due, rank = rank, member = member })
     end
-    note_state(ctx, id, at .. ' ' .. set.of)
+    return set
   end
 
-  -- join: a child joins a waiting set.
-  -- leave: a child leaves a waiting set.
+  local function take_out(ctx, set, member)
+    if set.count then set.count = set.count - 1 end
+    set.changes[member], set.changed = false, true
+    remove(set, member)
+    if byte(set.of) == OPENS then return end
+    if not ctx.left_lines then ctx.left_lines = {} end
+    ctx.left_lines[set.key], ctx.write_budgets = true, ctx.write_budgets or waiting.settle
+  end
+
+  function waiting.unplace(ctx, key, id, due)
+    take_out(ctx, set_of(ctx, key), padded(due) .. id)
+  end
+
+  -- note: a node waits in this line (or state) with this due; without them it waits no more.
+  function waiting.note(ctx, id, key, due)
+    note_state(ctx, id, key and padded(due) .. ' ' .. sub(key, #ctx.k.wait + 1) or false)
+  end
+
+  -- join: a bucket joins a line.
+  -- leave: a bucket leaves a line.
   function waiting.join(ctx, key, id, due, rank)
-    put(ctx, set_of(ctx, key), id, due, rank)
+    local set = waiting.place(ctx, key, id, due, rank)
+    note_state(ctx, id, at_before .. ' ' .. set.of)
   end
 
   function waiting.leave(ctx, key, id, due)
-    local set, member = set_of(ctx, key), padded(due) .. id
-    set.changes[member], set.changed = false, true
-    remove(set, member)
+    waiting.unplace(ctx, key, id, due)
     note_state(ctx, id, false)
   end
 
-  -- served: the first child of a set had its turn. It waits for its next turn with this due and rank; without them it
-  -- leaves the set.
-  function waiting.served(ctx, key, one, due, rank)
-    local set = set_of(ctx, key)
-    local list = set.list
-    set.changes[one.member], set.changed, list[#list] = false, true, nil
-    if rank then return put(ctx, set, one.id, due, rank) end
+  -- served: a bucket that was found in a line (`first`) had its turn. It waits for its next turn with this due and
+  -- rank; without them it leaves the line.
+  function waiting.served(ctx, one, due, rank)
+    take_out(ctx, set_of(ctx, one.key), one.member)
+    if rank then return waiting.join(ctx, one.key, one.id, due, rank) end
     note_state(ctx, one.id, false)
   end
 
@@ -205,7 +227,7 @@ do
   -- four times as many as the one before.
   local function read(ctx, set, wanted)
     if set.changed then flush_set(ctx, set) end
-    local most = min(PAGE, max(FIRST_PAGE, set.page and 4 * set.page or wanted + 1))
+    local most = max(wanted + 1, min(PAGE, max(FIRST_PAGE, set.page and 4 * set.page or 0)))
     local found = pcall_redis('ZRANGE', set.key, '0', most - 1, 'WITHSCORES')
     local list = {}
     set.list, set.bound, set.page = list, nil, most
@@ -223,21 +245,22 @@ do
     if n == most then set.bound = list[1] end
   end
 
-  -- first: the child whose turn is next, { id, due, rank, member }, or nil. It stays in the set. `wanted` is how many
-  -- children are to be served.
-  function waiting.first(ctx, key, wanted)
+  -- first: the node whose turn is next after the `passed` ones before it, { id, due, rank, member }, or nil. It stays
+  -- in the line. `wanted` is how many are to be served.
+  function waiting.first(ctx, key, wanted, passed)
     local set = set_of(ctx, key)
-    local list = set.list
-    if not list or not list[1] and set.bound then
-      read(ctx, set, wanted or 1)
-      list = set.list
-    end
-    return list[#list]
+    passed = passed or 0
+    while not set.list or not set.list[passed + 1] and set.bound do read(ctx, set, (wanted or 1) + passed) end
+    return set.list[#set.list - passed]
   end
+
+  -- is_empty: whether nothing waits in a line.
+  function waiting.is_empty(ctx, key) return waiting.first(ctx, key) == nil end
 
   -- front: the first nodes of a set, at most `most`, in the order of their turns.
   function waiting.front(ctx, key, most)
     local set, list = set_of(ctx, key), {}
+    if most < 1 then return list end
     if set.changed then flush_set(ctx, set) end
     local found = pcall_redis('ZRANGE', key, '0', most - 1, 'WITHSCORES')
     if found.err then
@@ -251,12 +274,15 @@ do
     return list
   end
 
-  -- count: how many children wait in a set; 0 where it cannot be read.
+  -- count: how many nodes wait in a line; 0 where it cannot be read.
   function waiting.count(ctx, key)
     local set = set_of(ctx, key)
     if set.list and not set.bound then return #set.list end
-    if set.changed then flush_set(ctx, set) end
-    return base.number(pcall_redis('ZCARD', key))
+    if not set.count then
+      if set.changed then flush_set(ctx, set) end
+      set.count = base.number(pcall_redis('ZLEXCOUNT', key, '-', '+')) -- all: users of every role may ask this
+    end
+    return set.count
   end
 
   -- decode: the set in which a child waits, and its due there, from its text in <prefix>:waiting.
@@ -308,20 +334,8 @@ do
     return rank or nil
   end
 
-  -- held: how many buckets are held for a route.
+  -- held: how many nodes stand in the line of a route.
   function waiting.held(ctx, name)
     return base.number(pcall_redis('ZCARD', waiting.route_key(ctx, name)))
-  end
-
-  -- turn_us: for how long a bucket waits for its turn at its route, about, and how long a round of all that wait takes;
-  -- 0 where no bucket is held for the route, or the pace of its workers is not known.
-  function waiting.turn_us(ctx, s)
-    local name = s.p.route
-    if not route.is_held(ctx, name) then return 0, 0 end
-    local taken, over_us = room.pace_of(ctx, name)
-    if not taken or taken == 0 then return 0, 0 end
-    local all, key = waiting.held(ctx, name), waiting.route_key(ctx, name)
-    local ahead = s.state == key and waiting.ahead(ctx, key, s.bucket, s.stored_due) or all
-    return floor(ahead * over_us / taken), floor(all * over_us / taken)
   end
 end

@@ -4,10 +4,14 @@
 -- budget, and what keeps a job from leaving through its path. Their states are in tree/states. What a job that leaves
 -- costs each budget is in tree/path.
 --
--- A budget has work while something waits for a share of it. It is in one state, as a bucket is (state/transitions),
--- but never held. The score of a cooling budget is its due plus its catch-up; Redis may have a time up to a second
--- later (`cool_passed`, tree/states). For a budget with work the hash <prefix>:budgets has "<due> <resumed_at>
--- <virtual_time> <at> <state>", the state being the key of its set without the prefix:
+-- A budget has work while something waits for a share of it, in its line for any route. It is in one state, as a bucket
+-- is (state/transitions). Its places in other lines are an index, made of that state and of the routes of its lines:
+-- while it is queued it stands in the line of the budget above it for each of them; a budget without one above it
+-- stands in the lines of these routes (state/line) while it is held, and, where its due is near, while it is scheduled.
+-- The score of a cooling budget is its due plus its catch-up; Redis may have a time up to a second later
+-- (`cool_passed`, tree/states). For a budget with work the hash <prefix>:budgets has "<due> <resumed_at> <virtual_time>
+-- <at> /<route>=<place>/<route>=<place>... <state>", the state being the key of its set without the prefix, and the
+-- place the due with which it stands in the line of that route, 0: it does not:
 --   due           when its next job may leave
 --   resumed_at    when it last resumed after a pause: that wait is not lateness, neither its own nor of anything below
 --                 it. While a constraint holds it (limits/constraints) this is when it will resume
@@ -15,6 +19,7 @@
 --
 -- The fields of a budget, `b`:
 --   id, p         p: its policy, nil where no entry of the configuration matches
+--   routes        the routes for which it has a line, route -> its place in the line of that route, or false
 --   due, resumed_at, virtual_time, state
 --   at            its score in that set; while it cools the real end of that, as of the last write (share.rest_ends)
 --   stored_state, stored_at  the set in which Redis has it, waiting sets aside, and its score there: it may move more
@@ -34,8 +39,11 @@ do
 
   budget.AHEAD_US = 1000000.5 -- the stored end of cooling is later than the real one by this (tree/states)
 
-  local STORED = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
+  local STORED = '^(%d+) (%d+) (%S+) (%d+) (/%S*) (.+)$'
+  local BEFORE_37 = '^(%d+) (%d+) (%S+) (%d+) (.+)$' -- as versions before 37 of this library stored it
   local KNOWN_MOST = 50000 -- budgets that are remembered, of one space
+
+  budget.NO_ROUTES = {} -- of all budgets for which nothing waits
 
   -- ---- what is known of a budget ----
 
@@ -43,11 +51,17 @@ do
     -- Most budgets never have more than these sixteen fields. With one more the table would have room for 32.
     local b = {
       id = id, p = policy_of(ctx.rec, id), due = 0, resumed_at = 0, virtual_time = 0, at = 0, state = nil,
+      routes = budget.NO_ROUTES,
       stored_state = nil, stored_at = 0, shares = nil,
       tags = nil, call = ctx.calls, changed = false, is_open = nil, covered = 0,
     }
-    local due, resumed_at, now, at, word
-    if text then due, resumed_at, now, at, word = match(text, STORED) end
+    local due, resumed_at, now, at, routes, word
+    if text then due, resumed_at, now, at, routes, word = match(text, STORED) end
+    if text and not due then due, resumed_at, now, at, word = match(text, BEFORE_37) end
+    if routes and routes ~= '/' then
+      b.routes = {}
+      for name, place in gmatch(routes, '/([^/=]+)=(%d+)') do b.routes[name] = place ~= '0' and place + 0 end
+    end
     if due then
       b.due, b.resumed_at, b.virtual_time, b.at, b.state =
         due + 0, resumed_at + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. word
@@ -55,7 +69,7 @@ do
     elseif rests_till then
       b.at, b.state = rests_till + 0, ctx.k.rest
     end
-    if b.state and not waiting.budget(ctx, b.state) then b.stored_state, b.stored_at = b.state, b.at end
+    if b.state and not waiting.is_set(ctx, b.state) then b.stored_state, b.stored_at = b.state, b.at end
     b.shares = share.known(ctx.memory.budgets.shares, id, b.is_stored and b.virtual_time)
     if b.stored_state == ctx.k.rest then b.at = share.rests_till(b.shares, b.at) end
     b.tags = b.shares.tags
@@ -64,11 +78,61 @@ do
   end
 
   function budget.encode(ctx, b)
+    local routes = ''
+    for name, place in pairs(b.routes) do routes = routes .. '/' .. name .. '=' .. digits(place or 0) end
     return table.concat(
-      { digits(b.due), digits(b.resumed_at), base.exact(b.virtual_time), digits(b.at),
+      { digits(b.due), digits(b.resumed_at), base.exact(b.virtual_time), digits(b.at), routes == '' and '/' or routes,
         sub(b.state, #ctx.k.prefix + 2) },
       ' '
     )
+  end
+
+  -- first: the child of a budget whose turn is next, of those in its lines for the routes `takes`, nil: for all; nil:
+  -- none. Its fields are those of `waiting.first`, and the key and the `route` of its line.
+  -- waiting: how many children wait, at most: a budget may stand in several lines.
+  function budget.first(ctx, b, takes, wanted)
+    local best
+    for name in pairs(b.routes) do
+      if not takes or takes[name] then
+        local key = waiting.line(ctx, b.id, name)
+        local one = waiting.first(ctx, key, wanted)
+        if one and (not best or waiting.is_before(one.rank, one.member, best)) then
+          best, one.key, one.route = one, key, name
+        end
+      end
+    end
+    return best
+  end
+
+  function budget.waiting(ctx, b)
+    local n = 0
+    for name in pairs(b.routes) do n = n + waiting.count(ctx, waiting.line(ctx, b.id, name)) end
+    return n
+  end
+
+  -- found: a budget was found in a line for a route, with this place in that of the route itself. What `budgets` says
+  -- of it may have been lost. Replies whether anything waits for it there.
+  function budget.found(ctx, b, name, place)
+    if b.routes[name] ~= nil and (b.routes[name] or false) == (place or b.routes[name]) then return true end
+    if waiting.is_empty(ctx, waiting.line(ctx, b.id, name)) then return false end
+    if b.routes == budget.NO_ROUTES then b.routes = {} end
+    b.routes[name] = place or false
+    budget.change(ctx, b)
+    return true
+  end
+
+  -- note_away: a child of a budget has had its turn. Where it has more work, and is not due yet, it counts as one that
+  -- waits (`turns`) until it comes back, or another one has a turn. `name` is its route, nil: any.
+  -- comes_back: a child waits again.
+  -- turns: how many turns a budget has in a round of a route: one for each child.
+  function budget.note_away(b, id, name) b.shares.away, b.shares.away_route = id, name end
+
+  function budget.comes_back(b, id) if b.shares.away == id then b.shares.away = nil end end
+
+  function budget.turns(ctx, b, name)
+    local n, route_away = waiting.count(ctx, waiting.line(ctx, b.id, name)), b.shares.away_route
+    if b.shares.away and (not route_away or route_away == name) then n = n + 1 end
+    return max(n, 1)
   end
 
   -- change: mark a budget to be written at the end of the call.
@@ -299,7 +363,7 @@ do
 
   -- finish_of: the finish tag of the next job of a child.
   function budget.finish_of(b, id, p)
-    return share.finish_of(b.tags[id], b.virtual_time, p.weight, b.shares.largest)
+    return share.finish_of(b.tags[id], b.virtual_time, p.weight, b.shares)
   end
 
   -- ---- what keeps a job from leaving ----

@@ -71,11 +71,12 @@ do
     end
   end
 
-  -- charge: charge one budget that is not open, and its constraints. `up` is the budget above it.
-  local function charge(ctx, b, up, cost)
+  -- charge: charge one budget that is not open, and its constraints. `up` is the budget above it. Its rate takes the
+  -- job for what the bucket was charged.
+  local function charge(ctx, b, up, cost, charged)
     local p, constraint = b.p, b.constraint
     local from = ctx.now - constraints.catch_up_us(p, constraint, up, ctx.now)
-    local units = p.ignores_cost and 1 or cost
+    local units, credit = p.ignores_cost and 1 or charged, nil
     if not constraint and p.count and (units > 1 or p.job) then
       constraint = constraints.new(b.id)
       b.constraint, b.is_open = constraint, nil
@@ -85,29 +86,29 @@ do
     end
     if not p.count then return end
     if b.due < from then b.due = from end
-    b.due = constraint and constraints.pay(ctx, constraint, p, b.due, units, from) or after(p, b.due)
+    units, credit = constraints.price(constraint, p, units, ctx.now)
+    b.due = constraint and constraints.pay(ctx, constraint, p, b.due, units, from, credit) or after(p, b.due)
   end
 
-  -- finish_after: the finish tag of a child after a job of this cost. `finish` is the tag that a job of cost 1 would
-  -- give it.
-  local function finish_after(b, p, finish, cost)
-    local more = (paid.units(b.p, cost) - 1) / p.weight
-    local step = more + 1 / p.weight
-    if step > (b.shares.largest or 1) then b.shares.largest = step end
-    return finish + more
+  -- finish_after: the finish tag of a child after a job that was charged so much. `finish` is the tag that a job of
+  -- cost 1 would give it.
+  local function finish_after(b, p, finish, charged)
+    local units = paid.units(b.p, charged)
+    share.count(b.shares, units, units / p.weight)
+    return finish + (units - 1) / p.weight
   end
 
   -- charge_each: `path.charge` for a path that is not open, or for a job that costs more than 1.
-  local function charge_each(ctx, ancestors, id, p, finish, cost)
+  local function charge_each(ctx, ancestors, id, p, finish, cost, charged)
     local shares = ctx.memory.budgets.shares
     resume(ancestors)
     for i = 1, #ancestors do
       local b = ancestors[i]
-      charge(ctx, b, ancestors[i + 1], cost or 1)
+      charge(ctx, b, ancestors[i + 1], cost or 1, charged or 1)
       local tag = b.tags[id]
       if not tag then shares.tag_count = shares.tag_count + 1 end
-      finish = finish or share.finish_of(tag, b.virtual_time, p.weight, b.shares.largest)
-      b.tags[id] = cost and finish_after(b, p, finish, cost) or finish
+      finish = finish or share.finish_of(tag, b.virtual_time, p.weight, b.shares)
+      b.tags[id] = finish_after(b, p, finish, charged or 1)
       if finish > b.virtual_time then b.virtual_time = finish end
       if not b.changed then change(ctx, b) end
       id, p, finish = b.id, b.p, b.finish
@@ -125,14 +126,16 @@ do
       if d < at - makes_up then d = at - makes_up end
       if step then d = d + step else d = after(b.p, d) end
       b.due = d
-      local tag = tags[id]
+      local tag, mean = tags[id], b.shares.mean
+      if mean then share.count(b.shares, 1, 1) end
       if not tag then
         local shares = ctx.memory.budgets.shares
         shares.tag_count = shares.tag_count + 1 -- share.is_full limits this count
       end
       if not finish then -- the same as share.finish_of
         if not tag then
-          finish = now - 1 + 2 / weight
+          mean = mean or 1
+          finish = now - mean + 2 * mean / weight
         else
           if tag < now - 1 then tag = max(tag, now - (b.shares.largest or 1)) end
           finish = tag + 1 / weight
@@ -149,14 +152,14 @@ do
 
   -- charge: charge a path for a job that has left through it: the due of each budget, and the finish tag of each child
   -- (pace/share). `p` is the policy of the node. `finish` is the finish tag with which the node was granted its turn,
-  -- nil where it was not granted one. `cost` is nil for a job of cost 1.
-  function path.charge(ctx, ancestors, id, p, finish, cost)
+  -- nil where it was not granted one. `cost` is nil for a job of cost 1 that the bucket was charged 1 for (`charged`).
+  function path.charge(ctx, ancestors, id, p, finish, cost, charged)
     local watched = ctx.memory.watched
     if watched then
       for i = 1, #ancestors do trace.note(watched.counts, ancestors[i].id, 1) end
     end
     for i = 1, #ancestors do
-      if cost or not ancestors[i].is_open then return charge_each(ctx, ancestors, id, p, finish, cost) end
+      if cost or not ancestors[i].is_open then return charge_each(ctx, ancestors, id, p, finish, cost, charged) end
     end
     charge_open(ctx, ancestors, id, p.weight, finish)
   end

@@ -11,13 +11,14 @@ do
     'A node is in one state: in one of the sets, or in none.',
     'A budget that something waits for is in a state with work.',
     'The budgets hash has each budget with work, its state and its score there, and no idle one.',
-    'The waiting hash has each node that is queued or held, its set and its due there, and no other.',
+    'The waiting hash has each node that is queued or held, its line and its due there, and no other.',
     'A bucket whose jobs a call has seen, or with a retry that was announced, is in a state with work.',
     'The index of retries has each bucket with delayed jobs, no later than the first of them, and their number is stored.',
     'An entry that holds slots is in flight, and its line in the slots hash and the members of inflight name the same nodes.',
     'A blocked node has no slot free, a paused one is paused by a setting, and the chain of a refused one cannot be resolved.',
     'Of each slow-down, window, told limit and payment it is stored when it is over, and no bucket is scheduled before what holds it ends.',
     'In the memory of this server there are as many finish tags as it counts.',
+    'In the line of a route stand nodes without a budget above them that have work for it: buckets that are due, and budgets that are scheduled or held. A held budget stands in the line of each of its routes, a queued one in the line of the budget above it for each of them, and no bucket below a budget in the line of a route.',
   }
 
   -- word_of: a key without its prefix, as the states of budgets are stored.
@@ -35,31 +36,61 @@ do
       for i = 1, #members, 2 do add(members[i], word_of(k, key), members[i + 1] + 0) end
     end
     for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
-    for _, key in ipairs(call('KEYS', k.held .. '*')) do
-      found(4, key .. ' is there, and no version since 20 of this library writes it')
-    end
     local held = ' ' .. (call('HGET', k.policy, 'held') or '') .. ' '
     for _, key in ipairs(call('KEYS', k.wait .. '*')) do
-      local members = call('ZRANGE', key, '0', '-1')
-      for _, member in ipairs(members) do
-        local id, due, state = sub(member, 17), sub(member, 1, 16), word_of(k, key)
-        add(id, state, due + 0)
-        local stored = call('HGET', k.waiting, id)
-        local wanted = due .. ' ' .. sub(key, #k.wait + 1)
-        if stored ~= wanted then found(4, id .. ' waits in ' .. state .. ', and waiting says ' .. tostring(stored)) end
+      local of, of_route = match(sub(key, #k.wait + 1), '^(.*){(.+)}$')
+      if not of then found(4, key .. ' is there, and no version since 37 of this library writes it') end
+      if of == '' and not find(held, ' ' .. of_route .. ' ', 1, true) then
+        found(4, 'nodes wait for ' .. of_route .. ', and the policy key does not name it')
       end
-      local name = sub(key, #k.wait + 1)
-      local of_route = match(name, '^{(.*)}$')
-      if of_route and not find(held, ' ' .. of_route .. ' ', 1, true) then
-        found(4, 'buckets are held for ' .. of_route .. ', and the policy key does not name it')
+      for _, member in ipairs(call('ZRANGE', key, '0', '-1')) do
+        local id, due = sub(member, 17), sub(member, 1, 16)
+        all[id] = all[id] or {}
+        if chain.budget_of(id) then
+          all[id].places = all[id].places or {}
+          all[id].places[of .. '{' .. of_route .. '}'] = due + 0
+        else
+          add(id, word_of(k, key), due + 0)
+          local stored, wanted = call('HGET', k.waiting, id), due .. ' ' .. sub(key, #k.wait + 1)
+          if stored ~= wanted then
+            found(4, id .. ' waits in ' .. word_of(k, key) .. ', and waiting says ' .. tostring(stored))
+          end
+        end
       end
-      if not of_route then
-        local parent = chain.id_of(name)
+      if of and of ~= '' then
+        local parent = chain.id_of(of)
         all[parent] = all[parent] or {}
-        all[parent].has_work = true
+        all[parent].lines = all[parent].lines or {}
+        all[parent].lines[of_route] = true
       end
     end
+    local waits = call('HGETALL', k.waiting)
+    for i = 1, #waits, 2 do
+      local id, text = waits[i], waits[i + 1]
+      if chain.budget_of(id) then add(id, 'wait:' .. sub(text, 18), sub(text, 1, 16) + 0) end
+    end
     return all
+  end
+
+  -- look_at_places: compare the places of a budget in lines with its state, and with the routes of its own lines.
+  local function look_at_places(id, states, routes, state, found)
+    local places, parent = states.places or {}, match(state or '', '^wait:(.*){}$')
+    for name, place in gmatch(routes, '/([^/=]+)=(%d+)') do
+      local key, is_held = '{' .. name .. '}', parent == ''
+      if not (states.lines and states.lines[name]) then found(11, id .. ' names ' .. name .. ', without a line') end
+      if (places[key] or 0) ~= place + 0 or is_held and place == '0' then
+        found(11, id .. ' stands in the line of ' .. name .. ' at ' .. tostring(places[key]) .. ', and says ' .. place)
+      end
+      if places[key] and not is_held and state ~= 'schedule' then found(11, id .. ' is ' .. state .. ' in a line') end
+      places[key] = nil
+      local above = parent and parent ~= '' and parent .. key
+      if above and places[above] ~= states[1].due then found(11, id .. ' has no place in ' .. above) end
+      if above then places[above] = nil end
+      if states.lines then states.lines[name] = nil end
+    end
+    local extra, line = next(places), states.lines and next(states.lines)
+    if extra then found(11, id .. ' stands in ' .. extra .. ', where it has no work') end
+    if line then found(11, id .. ' has a line for ' .. line .. ' and does not know it') end
   end
 
   -- in_flight: whether an entry is in its stream, and undelivered or pending.
@@ -151,12 +182,13 @@ do
     local function state_of(id) return all[id] and all[id][1] and all[id][1].state end
     for id, states in pairs(all) do
       if #states > 1 then found(1, id .. ' is in ' .. states[1].state .. ' and in ' .. states[2].state) end
-      if states.has_work and (not states[1] or states[1].state == rest) then
+      if states.lines and (not states[1] or states[1].state == rest) then
         found(2, 'something waits for ' .. id .. ', which stands ' .. (states[1] and 'at rest' or 'nowhere'))
       end
       if chain.budget_of(id) then
         local text = call('HGET', k.budgets, id)
-        local at, state = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
+        local at, routes, state = match(text or '', '^%d+ %d+ %S+ (%d+) (/%S*) (.+)$')
+        look_at_places(id, states, routes or '', state, found)
         if states[1] and state ~= states[1].state and (text or states[1].state ~= rest) then
           found(3, id .. ' is in ' .. states[1].state .. ', and budgets says ' .. tostring(text))
         elseif states[1] and text and at + 0 ~= states[1].due then
@@ -207,6 +239,14 @@ do
     local ctx = args[1] and context.open(space, args[1]) or { space = space }
     look_at_slots(ctx, found)
     look_at_orders(ctx, found)
+    for id, states in pairs(ctx.rec and not ctx.old_rec and all or {}) do
+      local p = record.policy_of(ctx.rec, id)
+      local top = (states[1] and match(states[1].state, '^wait:({.*})$') or states.places and next(states.places)) or ''
+      if sub(top, 1, 1) == '{' and p and p.parent then found(11, id .. ' has a budget and stands in ' .. top) end
+      if not chain.budget_of(id) and sub(top, 1, 1) == '{' and states[1].due > ctx.now then
+        found(11, id .. ' waits for a route and is not due')
+      end
+    end
     table.sort(problems)
     return problems
   end

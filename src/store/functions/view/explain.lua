@@ -1,7 +1,7 @@
 -- needs: base, base.keys, base.names, context, context.memory, context.settings, control.change, control.daemons,
---   limits.constraint_store, limits.constraints, limits.slots, pace.quota, pace.rate, pace.told, policy.chain,
---   policy.record, policy.setting, queue.envelope, queue.gate, queue.ids, queue.push, route, state, state.bucket,
---   state.waiting, tree.budget, view.routes
+--   limits.constraint_store, limits.constraints, limits.slots, pace.paid, pace.quota, pace.rate, pace.told,
+--   policy.chain, policy.record, policy.setting, queue.envelope, queue.gate, queue.ids, queue.push, route, state,
+--   state.bucket, state.waiting, tree.budget, tree.turn_at, view.routes
 -- Explain: why a bucket waits, and what a change or a push would do to it. Both only read. Both compute with the steps
 -- that do the thing itself: `bucket.decide`, the push, the rates. The program (src/explain) puts the facts into words.
 
@@ -69,6 +69,12 @@ do
     return { by_jobs = by_jobs, cost = cost, needs = d.needs > 1 and d.needs or nil }
   end
 
+  -- credit_of: the credit of a node, in us, negative in debt, and what that makes of a price; nil where it has none.
+  local function credit_of(ctx, p, constraint)
+    local credit = constraints.credit(constraint, p, ctx.now)
+    return credit ~= 0 and { us = credit, price_percent = paid.price_percent(credit) } or nil
+  end
+
   -- told_of: what the other side says about the limit of a node, and until when that keeps its next job back; nil where
   -- nothing is told.
   local function told_of(ctx, p, constraint)
@@ -118,7 +124,7 @@ do
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = taken < huge and taken or p.concurrency, of = p.concurrency },
       counting = p.concurrency and not slots.is_counted(ctx, id, p) or nil,
-      paid = paid_of(ctx, p, due, constraint),
+      paid = paid_of(ctx, p, due, constraint), credit = credit_of(ctx, p, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
       told = told_of(ctx, p, constraint),
       quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
@@ -138,7 +144,10 @@ do
   local function share_of(ctx, id, from, due)
     local of = waiting.budget(ctx, from)
     if not of then return nil end
-    return { of = chain.budget_of(of), waiting = waiting.count(ctx, from), ahead = waiting.ahead(ctx, from, id, due) }
+    local b = chain.budget_of(id) and budget.get(ctx, id)
+    local key = b and waiting.line(ctx, of, next(b.routes) or '') or from
+    return { of = chain.budget_of(of), waiting = budget.waiting(ctx, budget.get(ctx, of)),
+      ahead = waiting.ahead(ctx, key, id, due) }
   end
 
   -- budget_level: the level of a budget.
@@ -154,7 +163,7 @@ do
       }
     end
     local level = level_of(ctx, b.id, p, b.state, budget.known_due(ctx, b), b.constraint)
-    level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
+    level.waiting = has_work and budget.waiting(ctx, b) or 0
     level.share = has_work and share_of(ctx, b.id, b.state, b.at) or nil
     return level
   end
@@ -171,7 +180,7 @@ do
   -- route_of: the facts about the route of a bucket; for a held bucket also how many others have their turns before it.
   local function route_of(ctx, s, r, workers)
     local now = routes.now(ctx, s.p.route, r)
-    local is_held = state.is_held(ctx, s.state)
+    local is_waiting = now.held > 0 and waiting.is_set(ctx, s.state)
     return {
       name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0,
       workers = workers,
@@ -180,7 +189,7 @@ do
       is_own_window = (ctx.rec.base or ctx.rec).ready_windows
         and (ctx.rec.base or ctx.rec).ready_windows[s.p.route] ~= nil or nil,
       held = now.held, taken = now.taken, over_us = now.over_us,
-      ahead = is_held and waiting.ahead(ctx, s.state, s.bucket, s.stored_due) or nil,
+      ahead = is_waiting and turn_at.ahead(ctx, s) or nil,
     }
   end
 
@@ -221,6 +230,10 @@ do
       if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
     end
     is_wrong(b.queue, b.wrong, 'list')
+    for _, key in ipairs({ ctx.k.budgets, ctx.k.waiting }) do -- no daemon gets past them
+      local type = call('TYPE', key).ok
+      if type ~= 'hash' and type ~= 'none' then is_wrong(key, type, 'hash', 'slots') end
+    end
     local aside, r = aside_of(ctx, b.name), route.look(ctx, s.p.route)
     is_wrong(aside.retry.key, aside.retry.wrong, 'sorted set')
     is_wrong(aside.later.key, aside.later.wrong, 'sorted set', 'delayed')
@@ -330,7 +343,7 @@ do
       after.due = s.due or now
       -- A wait for its route or for a slot gives no credit. While buckets are held for its route it waits for its turn.
       if state.is_held(ctx, s.state) or s.state == ctx.k.full then after.due = max(after.due, now) end
-      if ctx.held ~= '' then after.due = max(after.due, now + waiting.turn_us(ctx, s)) end
+      if ctx.held ~= '' then after.due = max(after.due, now + turn_at.route(ctx, s)) end
       local at = run(ctx, after, entry, till, n, met)
       ctx.now, ctx.policies_before = now, false
       return min(at - now, FAR)

@@ -1,4 +1,4 @@
--- needs: base, route, route.room, state.waiting
+-- needs: base, route, route.room, tree.turn_at
 -- Figures of routes: what no worker has read yet, how old that is, how fast workers take jobs, and which buckets are
 -- held for a route. Nothing is written.
 
@@ -36,7 +36,7 @@ do
     local taken, over_us = room.pace_of(ctx, name, undelivered)
     return {
       age_us = age_us, window_us = room.window_of(ctx, name), limit = room.limit_of(ctx, name),
-      held = waiting.held(ctx, name), taken = taken, over_us = over_us, sent = sent,
+      held = turn_at.held(ctx, name), taken = taken, over_us = over_us, sent = sent,
     }
   end
 

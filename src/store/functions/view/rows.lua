@@ -152,7 +152,7 @@ do
   -- budget_now: the row of a budget.
   local function budget_now(ctx, list, b)
     local p, has_work = b.p or {}, b.state and b.state ~= ctx.k.rest
-    local waits = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
+    local waits = has_work and budget.waiting(ctx, b) or 0
     local due = budget.known_due(ctx, b) or 0
     local word, about
     if b.p then word, about = stopped(ctx, b.id, p) else word, about = 'refused', 'no [[budget]] matches it' end
@@ -160,13 +160,15 @@ do
     if not word and due > ctx.now then word, about = own_time(ctx, p, b.constraint) end
     local of = waiting.budget(ctx, b.state)
     if not word and of then word, about = 'share', bare(of) end
+    if not word and state.is_held(ctx, b.state) then word, about = 'held', next(b.routes) or '' end
     local used, most = 0, 0
     for _, q in ipairs(p.quotas and quota.used(b.constraint and b.constraint.windows, p.quotas, ctx.now) or {}) do
       if most == 0 or q.used * most > used * q.count then used, most = q.used, q.count end
     end
     local taken = p.concurrency and slots.count(ctx, b.id) or 0
     base.append(list, bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now), taken,
-      p.concurrency or 0, used, most, word or 'due', about or '', p.parent and bare(p.parent) or '', p.weight or 1)
+      p.concurrency or 0, used, most, word or 'due', about or '', p.parent and bare(p.parent) or '', p.weight or 1,
+      constraints.credit(b.constraint, p, ctx.now))
   end
 
   -- drip__budget_rows: the rows of some budgets, and of those that the configuration names without a glob; counted as
@@ -175,8 +177,8 @@ do
   -- args   now_us, budget ... (at most 64)
   -- reply  { now_us (a text), { budget, how many wait for a share of it, count and period_us of its rate (0: it has
   --        none), us until its next job is due, slots taken, slots (0: no bound), used of the fullest quota, that quota
-  --        (0: it has none), why, its detail, the budget above it ('': none), its weight there, ... }, { jobs that have
-  --        passed since they are counted, ... } }
+  --        (0: it has none), why, its detail, the budget above it ('': none), its weight there, its credit of
+  --        corrected costs in us (negative: debt), ... }, { jobs that have passed since they are counted, ... } }
   -- errors BADARG
   -- cost   O(budgets)
   function rows.budgets(redis_keys, args)

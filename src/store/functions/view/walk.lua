@@ -109,7 +109,7 @@ do
       if len > least_depth or late > least_late or len > 0 and empty > least_empty then
         add(list, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
       elseif is_budget and floors.waiting then
-        local sharing = waiting.count(ctx, waiting.key(ctx, name))
+        local sharing = budget.waiting(ctx, budget.get(ctx, name))
         if sharing > floors.waiting then add(list, ctx, p or {}, name, waits, now, sharing, 0, 0, 0) end
       end
     end

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use redis::{FromRedisValue, Value};
 
 use super::jobs::{Dead, Options, Ready};
+use super::pace::Paid;
 use super::slow::Slow;
 use super::{BUCKETS, Pair, stream};
 use crate::rig::{Case, Entry, held, held_key};
@@ -111,13 +112,12 @@ impl Pair {
         prop_assert_eq!(&found, &self.model.levels, "levels");
         // Payments; those that are over may be forgotten at any time.
         let found: BTreeMap<String, String> = stored.get("paid");
-        self.model.paid.retain(|bucket, paid| paid.over > self.now || found.contains_key(bucket));
-        let found = found.into_iter().filter_map(|(bucket, text)| {
-            let words: Vec<u64> = text.split([' ', '/']).map(|word| word.parse().expect("a number")).collect();
-            (words[8] > self.now).then(|| (bucket, [words[3], words[4], words[5], words[8]]))
-        });
-        let expect = self.model.paid.iter().filter(|(_, paid)| paid.over > self.now);
-        let expect = expect.map(|(bucket, paid)| (bucket.clone(), [paid.cost, paid.unit, paid.job, paid.over]));
+        let now = self.now;
+        self.model.paid.retain(|bucket, paid| paid.ends() > now || found.contains_key(bucket));
+        let found = found.into_iter().map(|(bucket, text)| (bucket, Paid::stored(&text).cooled(now)));
+        let found = found.filter(|(_, paid)| paid.ends() > now);
+        let expect = self.model.paid.iter().map(|(bucket, paid)| (bucket.clone(), paid.clone().cooled(now)));
+        let expect = expect.filter(|(_, paid)| paid.ends() > now);
         prop_assert_eq!(found.collect::<Vec<_>>(), expect.collect::<Vec<_>>(), "what was paid");
         Ok(())
     }
@@ -280,6 +280,7 @@ fn ready(entry: &Entry, route: &str, expect: &Ready) -> Ready {
         lease_ms: entry.number("lease_ms"),
         first: entry.fields.contains_key("id").then(|| entry.text("id")),
         cost,
+        charged: if_there(entry, "charged").unwrap_or(cost),
         deadline,
         headers,
         holds: expect.holds,

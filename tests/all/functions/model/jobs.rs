@@ -153,6 +153,8 @@ pub(super) struct Ready {
     /// The identity, where it is not the entry's own.
     pub(super) first: Option<String>,
     pub(super) cost: u64,
+    /// What its bucket was charged.
+    pub(super) charged: u64,
     pub(super) deadline: Option<u64>,
     pub(super) headers: Vec<(String, String)>,
     /// One of the slots of its bucket: which it has from its dispatch on, or never.

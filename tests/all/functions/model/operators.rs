@@ -64,9 +64,12 @@ impl Model {
         };
         let lines = self.lines.entry(bucket.into()).or_default();
         let gone = lines.iter().filter(|(_, line)| is_gone(line.state)).map(|(id, _)| id.clone()).collect::<Vec<_>>();
-        let keys: Vec<_> = gone.into_iter().map(|id| (lines.remove(&id).expect("it is there").key(), id)).collect();
-        for (key, id) in keys {
-            self.changed.remove(&(bucket.to_owned(), id, key));
+        let gone: Vec<_> = gone.into_iter().map(|id| (lines.remove(&id).expect("it is there"), id)).collect();
+        for (line, id) in gone {
+            if line.state.eq_ignore_ascii_case(&'r') {
+                self.remember(now, bucket, &state.policy, &id, line.accepted);
+            }
+            self.changed.remove(&(bucket.to_owned(), id, line.key()));
         }
         if let Some(due) = state.due {
             // An ordered one may have waited for a retry that is gone: "a wait by order is no lateness".

@@ -8,8 +8,13 @@ use crate::rig::S;
 /// What one job pays at most.
 const LONGEST: u64 = 366 * 86_400 * S;
 
-/// "Owes at most an hour."
-const OWES: u64 = 3_600 * S;
+/// "Up to a minute, or one such job if longer; down to an hour of debt." "Forgotten after an idle hour."
+const CREDIT_MOST: f64 = 60e6;
+const DEBT_MOST: f64 = 3_600e6;
+const KEPT: u64 = 3_600 * S;
+
+/// "2 s of credit halve a price, of debt double it."
+const HALVES: f64 = 2e6;
 
 /// What the last job of a bucket paid, where that was not one interval of its rate.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,12 +23,63 @@ pub(in crate::functions) struct Paid {
     /// When the next job may leave by the rate, and by `job_rate`; 0: not known.
     pub(in crate::functions) unit: u64,
     pub(in crate::functions) job: u64,
-    /// From then on nobody needs to know.
+    /// From then on nobody needs to know the three.
     pub(in crate::functions) over: u64,
+    /// What corrections left over, in microseconds, negative in debt; and until when it is known.
+    pub(in crate::functions) credit: i64,
+    pub(in crate::functions) kept: u64,
+    /// Since when a node in debt has no work and is past its due; 0: it has, or owes nothing.
+    pub(in crate::functions) idle: u64,
 }
 
 impl Paid {
-    const NOTHING: Self = Self { cost: 1, unit: 0, job: 0, over: 0 };
+    const NOTHING: Self = Self { cost: 1, unit: 0, job: 0, over: 0, credit: 0, kept: 0, idle: 0 };
+
+    /// As it is stored, behind the version and the due without constraints.
+    pub(in crate::functions) fn stored(text: &str) -> Self {
+        let words: Vec<i64> = text.split([' ', '/']).skip(3).map(|word| word.parse().expect("a number")).collect();
+        let [cost, unit, job, _, _, over, credit, kept, idle] = words[..] else { panic!("{text}") };
+        let [cost, unit, job, over, kept, idle] = [cost, unit, job, over, kept, idle].map(|n| n as u64);
+        Self { cost, unit, job, over, credit, kept, idle }
+    }
+
+    /// The same without what is over.
+    pub(in crate::functions) fn cooled(self, now: u64) -> Self {
+        let paid = if self.over <= now { Self { cost: 1, unit: 0, job: 0, over: 0, ..self } } else { self };
+        if paid.kept <= now { Self { credit: 0, kept: 0, idle: 0, ..paid } } else { paid }
+    }
+
+    /// From then on nobody needs to know anything of it.
+    pub(in crate::functions) fn ends(&self) -> u64 {
+        self.over.max(self.kept)
+    }
+
+    /// "Time without work pays debt."
+    fn credit_since(&self, since: u64) -> i64 {
+        match self.idle {
+            idle if self.credit < 0 && idle > 0 => (self.credit + since.saturating_sub(idle) as i64).min(0),
+            _ => self.credit,
+        }
+    }
+
+    fn set_credit(&mut self, now: u64, due: u64, credit: i64) {
+        (self.credit, self.idle) = (credit, 0);
+        self.kept = if credit == 0 { 0 } else { now.max(due) + KEPT };
+    }
+
+    /// A node with this due has no work from now on.
+    pub(in crate::functions) fn rests(&mut self, now: u64, due: u64) {
+        if self.credit < 0 && self.idle == 0 {
+            self.idle = now.max(due);
+        }
+    }
+
+    /// Something waits for it from now on.
+    pub(in crate::functions) fn has_work(&mut self, now: u64) {
+        if self.idle > 0 {
+            self.set_credit(now, 0, self.credit_since(now));
+        }
+    }
 
     /// Both dues of a bucket that meets this one.
     fn dues(&self, due: u64) -> (u64, u64) {
@@ -104,56 +160,70 @@ impl Pace {
         new
     }
 
-    /// What the job really cost that left at `left.0` and paid for `left.1` units: `units` more, or less. It "gives back no more than was
-    /// charged and makes nothing due before now". Replies the new due, and what is to be known of the payment.
-    pub(in crate::functions) fn adjusted(
+    /// "A correction adds (base - real) x interval." Replies what is to be known from now on.
+    pub(in crate::functions) fn corrected(
         self,
         known: Option<Paid>,
-        due: Option<u64>,
-        left: (u64, u64),
-        units: i64,
+        due: u64,
+        (base, real): (u64, u64),
         now: u64,
-    ) -> (u64, Paid) {
-        let interval = self.interval();
-        let known = known.filter(|paid| paid.over > now);
-        let is_known = self.job.is_some() && known.is_some();
-        let mut paid = known.unwrap_or(Paid::NOTHING);
-        // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
-        let latest = due.unwrap_or(now);
-        let by_rate = match due {
-            Some(due) if is_known => Some(paid.dues(due).0),
-            None if is_known => Some(paid.unit.min(now)),
-            due => due,
-        };
-        // Where the due is over it is reckoned from when the job left.
-        let was = by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(left.0 + left.1 * interval));
-        let moved = (was as i64 + units * interval as i64).min(was.max(now + OWES) as i64);
-        let mut due = (moved.max(now as i64)) as u64;
-        paid.cost = paid.cost.max((due - now).div_ceil(interval));
-        if self.job.is_some() {
-            (paid.unit, due) = (due, due.max(paid.job.min(latest)));
+    ) -> Option<Paid> {
+        if base == real {
+            return known;
         }
-        paid.over = paid.over.max(due + self.catch_up);
-        (due, paid)
+        let mut paid = known.map_or(Paid::NOTHING, |paid| paid.cooled(now));
+        let (interval, base, real) = (self.exact_interval(), base as f64, real as f64);
+        let most = CREDIT_MOST.max(base * interval);
+        let credit = (paid.credit_since(now) as f64 + (base - real) * interval).min(most).max(-DEBT_MOST);
+        paid.set_credit(now, due, (credit + 0.5).floor() as i64);
+        Some(paid)
     }
 
-    /// A job of this cost leaves in return for `due`: "paid after: the next due is n intervals later". Replies that, and what is to be known
-    /// of the payment.
-    pub(in crate::functions) fn pay(self, known: Option<Paid>, due: u64, cost: u64, now: u64) -> (u64, Option<Paid>) {
+    fn exact_interval(self) -> f64 {
+        self.rate.period as f64 / self.rate.count as f64
+    }
+
+    /// "A job of t = cost x interval takes x = credit x min(1, t / (2 s + max(0, credit))) from it and is charged t - x, in whole units, at
+    /// least 1." `since`: it is there since then. Replies what it is charged, and the credit after that, where there was any.
+    pub(in crate::functions) fn price(self, paid: Option<&Paid>, cost: u64, since: u64) -> (u64, Option<i64>) {
+        let Some(paid) = paid.filter(|paid| paid.credit != 0) else { return (cost, None) };
+        let (credit, interval, units) = (paid.credit_since(since) as f64, self.exact_interval(), cost as f64);
+        if credit == 0.0 {
+            return (cost, Some(0));
+        }
+        let part = (units * interval / (HALVES + credit.max(0.0))).min(1.0);
+        let charged = (units - credit / interval * part + 0.5).floor().max(1.0);
+        (charged as u64, Some((credit - (units - charged) * interval + 0.5).floor() as i64))
+    }
+
+    /// A job of this cost, there since `since`, leaves in return for `due`: "paid after: the next due is n intervals later". Replies that, what
+    /// is to be known of the payment, and the charge.
+    pub(in crate::functions) fn pay(
+        self,
+        known: Option<Paid>,
+        (due, since): (u64, u64),
+        cost: u64,
+        now: u64,
+    ) -> (u64, Option<Paid>, u64) {
         let from = now - self.catch_up;
         let due = due.max(from);
-        if known.is_none() && cost == 1 && self.job.is_none() {
-            return (self.after(due, 1), None);
+        let known = known.map(|paid| paid.cooled(now));
+        let (charged, credit) = self.price(known.as_ref(), cost, since);
+        if known.is_none() && charged == 1 && self.job.is_none() {
+            return (self.after(due, 1), None, 1);
         }
-        let mut paid = known.filter(|paid| paid.over > now).unwrap_or(Paid::NOTHING);
-        let mut next = self.after(due, cost);
+        let mut paid = known.unwrap_or(Paid::NOTHING);
+        let mut next = self.after(due, charged);
         if let Some(job) = self.job {
             let (unit, by_job) = paid.dues(due);
-            (paid.unit, paid.job) = (self.after(unit.max(from), cost), job.after(by_job.max(from)));
+            (paid.unit, paid.job) = (self.after(unit.max(from), charged), job.after(by_job.max(from)));
             next = paid.unit.max(paid.job);
         }
-        (paid.cost, paid.over) = (cost, next + self.catch_up);
-        (next, Some(paid))
+        (paid.cost, paid.over) = (charged, next + self.catch_up);
+        if let Some(credit) = credit {
+            paid.set_credit(now, next, credit);
+        }
+        (next, Some(paid), charged)
     }
 }
 
@@ -169,42 +239,42 @@ impl Policy {
 }
 
 impl Model {
-    /// A job of a bucket has left. Replies when the next one may.
-    pub(super) fn pay(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, cost: u64) -> u64 {
+    /// A job of a bucket has left. Replies when the next one may, and what it was charged.
+    pub(super) fn pay(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, cost: u64) -> (u64, u64) {
         let known = self.paid.remove(bucket);
         self.comes_back(now, bucket);
-        let (next, paid) = p.slowed_pace(self.slow.get(bucket)).pay(known, due, cost, now);
+        let (next, paid, charged) = p.slowed_pace(self.slow.get(bucket)).pay(known, (due, due), cost, now);
         // Of a job that paid one interval nothing needs to be known.
-        if let Some(paid) = paid.filter(|_| cost > 1 || p.job.is_some()) {
+        if let Some(paid) = paid.filter(|paid| charged > 1 || p.job.is_some() || paid.credit != 0) {
             self.paid.insert(bucket.into(), paid);
         }
-        next
+        (next, charged)
     }
 
-    /// What the job of the n-th entry really cost: `units` more, or less, "once". It "gives back no more than was charged and makes
-    /// nothing due before now". Replies whether it is told for the first time.
+    /// What the job of the n-th entry really cost: `units` more, or less, "once". Replies whether it is told for the first time.
     pub(super) fn adjust(&mut self, now: u64, n: usize, units: i64) -> bool {
         let entry = self.ready[n].clone();
         if !self.adjusted.insert(format!("{} {}", entry.route, entry.id)) {
             return false;
         }
-        let units = units.max(-(entry.cost as i64));
-        if units == 0 {
+        let real = entry.cost.saturating_add_signed(units);
+        if real == entry.cost && entry.charged == entry.cost {
             return true;
         }
         let state = self.look(now, &entry.bucket);
         self.settle(&entry.bucket, &state);
         let pace = state.policy.slowed_pace(state.slow.as_ref());
-        // Of one that is held, what it waits for besides; one that went on has its due from then.
-        let is_held = state.slow.as_ref().is_some_and(Slow::is_held);
-        let due = if is_held { state.pace } else { state.due };
-        let (due, paid) = pace.adjusted(state.paid, due, (entry.at, entry.cost), units, now);
+        let paid = pace.corrected(state.paid, state.due.unwrap_or(0), (entry.cost, real), now);
         self.paid.remove(&entry.bucket);
-        if paid.over > now {
+        if let Some(paid) = paid.filter(|paid| paid.ends() > now) {
             self.paid.insert(entry.bucket.clone(), paid);
         }
-        let due = self.slow.get_mut(&entry.bucket).and_then(|slow| slow.hold(now, Some(due))).unwrap_or(due);
-        self.place(now, &entry.bucket, due);
+        if let Some(due) = state.due {
+            self.place(now, &entry.bucket, due);
+        } else {
+            self.leave_all(&entry.bucket);
+            self.has_no_work(now, &entry.bucket, None);
+        }
         true
     }
 }

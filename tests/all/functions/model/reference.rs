@@ -50,6 +50,8 @@ pub(super) struct Model {
     pub(super) limits: BTreeMap<String, usize>,
     /// Of each route for which buckets were held.
     pub(super) had_turns: BTreeMap<String, Turns>,
+    /// A bucket has its turn at its route: its wait for workers is no lateness.
+    pub(super) at_route: Option<String>,
     /// With work, and stopped by an operator.
     pub(super) paused: BTreeMap<String, u64>,
     /// With work, and without a free slot.
@@ -82,20 +84,19 @@ pub(super) struct Model {
 pub(super) struct Held {
     pub(super) route: String,
     pub(super) due: u64,
-    /// "First whose last job left longest ago, or, where it had no work until then, whose first job came then."
+    /// The finish tag of its next job.
     pub(super) rank: u64,
 }
 
-/// The turns of buckets that are held for a route.
+/// The line of a route: self-clocked fair queueing.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// When the last of them was.
+    /// When anything last stood there.
     pub(super) at: u64,
-    /// How many there were, and the number of the last one of each bucket.
-    pub(super) count: u64,
-    pub(super) order: BTreeMap<String, u64>,
-    /// When each bucket had its last.
-    pub(super) of: BTreeMap<String, u64>,
+    /// "Virtual time is the highest finish tag served."
+    pub(super) time: u64,
+    /// The last tag of each bucket.
+    pub(super) tags: BTreeMap<String, u64>,
     /// Whether its jobs went into a list then: where they go elsewhere now nothing of it holds.
     pub(super) forwards: bool,
 }
@@ -104,8 +105,6 @@ pub(super) struct State {
     pub(super) policy: Policy,
     pub(super) fresh: bool,
     pub(super) due: Option<u64>,
-    /// The same by its pace alone, without what slows it down.
-    pub(super) pace: Option<u64>,
     pub(super) slow: Option<Slow>,
     pub(super) keeps: usize,
     /// What its last job paid, as the policy has it now.
@@ -139,6 +138,7 @@ impl Model {
             closed: BTreeSet::new(),
             limits: BTreeMap::new(),
             had_turns: BTreeMap::new(),
+            at_route: None,
             paused: BTreeMap::new(),
             full: BTreeMap::new(),
             rest: BTreeMap::new(),
@@ -172,7 +172,7 @@ impl Model {
         let mut slow = self.slow.get(bucket).map(|slow| slow.put_right(now));
         due = due.map(|due| slow.as_ref().map_or(due, |slow| slow.pace(due)));
         let mut bound = policy.capacity.max(self.levels.get(bucket).copied().unwrap_or(0));
-        let (mut fresh, mut paid) = (false, self.paid.get(bucket).cloned());
+        let (mut fresh, mut paid) = (false, self.paid.get(bucket).cloned().map(|paid| paid.cooled(now)));
         if let Some(old) = old {
             fresh = true;
             bound = bound.max(old.capacity);
@@ -190,9 +190,8 @@ impl Model {
         if goes_on || self.held.get(bucket).is_some_and(|held| held.route != policy.route) {
             due = due.map(|due| due.max(now));
         }
-        let pace = due;
         due = slow.as_mut().map_or(due, |slow| slow.hold(now, due));
-        State { policy, fresh, due, pace, slow, keeps: self.len(bucket).min(bound), paid, now }
+        State { policy, fresh, due, slow, keeps: self.len(bucket).min(bound), paid, now }
     }
 
     pub(super) fn set_level(&mut self, bucket: &str, capacity: usize) {
@@ -235,7 +234,7 @@ impl Model {
             self.drop_over(state.now, bucket);
             match &state.paid {
                 Some(paid) if self.paid.get(bucket) == Some(paid) => {}
-                Some(paid) if paid.over > state.now => drop(self.paid.insert(bucket.into(), paid.clone())),
+                Some(paid) if paid.ends() > state.now => drop(self.paid.insert(bucket.into(), paid.clone())),
                 _ => drop(self.paid.remove(bucket)),
             }
         }
@@ -250,7 +249,7 @@ impl Model {
             self.rest.retain(|_, due| *due > now);
             self.forgot = now;
         }
-        self.paid.retain(|_, paid| paid.over > now);
+        self.paid.retain(|_, paid| paid.ends() > now);
         self.slow.retain(|_, slow| slow.over() > now);
     }
 
@@ -312,7 +311,7 @@ impl Model {
             return self.store_due(now, bucket, due);
         }
         self.leave_all(bucket);
-        self.has_no_work(bucket);
+        self.has_no_work(now, bucket, Some(due));
         if due > now {
             self.rest.insert(bucket.into(), due);
         }
@@ -349,9 +348,6 @@ impl Model {
     /// Accepted jobs go into the queue, and with drop-oldest others out of it. Replies the due that is reckoned with.
     pub(super) fn queue_up(&mut self, now: u64, bucket: &str, state: &State, jobs: Vec<Job>) -> u64 {
         let due = self.begun(now, bucket, state);
-        if self.len(bucket) == 0 {
-            self.came_anew(now, bucket);
-        }
         self.pass_gate(now, bucket, &state.policy, jobs.len());
         let level = state.policy.capacity.max(state.keeps);
         self.queues.entry(bucket.into()).or_default().extend(jobs);

@@ -133,11 +133,6 @@ impl Slow {
         self.held.map_or(due, |(pace, _)| pace)
     }
 
-    /// Whether it keeps its bucket from going.
-    pub(super) fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
     /// When a bucket may go that could by its pace. "Waiting by order earns nothing": it goes on at the end.
     pub(super) fn hold(&mut self, now: u64, pace: Option<u64>) -> Option<u64> {
         if self.till > pace.unwrap_or(now).max(now) {
@@ -323,7 +318,10 @@ impl Model {
     }
 
     /// Nothing of a bucket waits any more, for whatever reason.
-    pub(super) fn has_no_work(&mut self, bucket: &str) {
+    pub(super) fn has_no_work(&mut self, now: u64, bucket: &str, due: Option<u64>) {
+        if let Some(paid) = self.paid.get_mut(bucket) {
+            paid.rests(now, due.unwrap_or(0));
+        }
         if let Some(slow) = self.slow.get_mut(bucket) {
             slow.rests();
         }

@@ -192,7 +192,7 @@ impl Model {
     }
 
     /// "At most capacity + dedup / interval of one bucket, the oldest forgotten first."
-    fn remember(&mut self, now: u64, bucket: &str, p: &Policy, id: &str, accepted: u64) {
+    pub(super) fn remember(&mut self, now: u64, bucket: &str, p: &Policy, id: &str, accepted: u64) {
         if accepted + p.dedup <= now {
             return;
         }
@@ -234,9 +234,14 @@ impl Model {
         let p = self.policy(now, bucket);
         let waiting = self.lines.get_mut(bucket).and_then(|lines| lines.get_mut(id)).filter(|line| !line.is_late(now));
         if let Some(line) = waiting {
+            // One that backs off has left before.
+            let left_before = (line.state == 'r').then_some(line.accepted);
             if !line.is_cancelled() {
                 self.changed.insert((bucket.into(), id.into(), line.key()), None);
                 line.state = line.state.to_ascii_uppercase();
+            }
+            if let Some(accepted) = left_before {
+                self.remember(now, bucket, &p, id, accepted);
             }
             return 1;
         }

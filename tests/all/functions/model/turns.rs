@@ -14,7 +14,6 @@ impl Model {
         let mut left = self.begin(now);
         for bucket in buckets {
             if self.len(bucket) > 0 {
-                self.came_anew(now, bucket);
                 let mut state = self.look(now, bucket);
                 let was_paused = self.paused.contains_key(*bucket);
                 if let Some(due) = state.due.filter(|due| !was_paused || *due > now) {
@@ -61,36 +60,42 @@ impl Model {
         held
     }
 
-    /// "When the route takes again, one job each goes in turn. It goes on at its rate: the wait is neither lateness nor credit."
+    /// "A route that has room serves its line by self-clocked fair queueing": one job each.
     fn held_turns(&mut self, now: u64, route: &str) -> usize {
         self.closed.remove(route);
-        let (held, room) = (self.held_for(route), self.room(now, route));
-        if held.is_empty() {
+        if self.held_for(route).is_empty() {
             return 0;
         }
-        let turns = self.turns_of(route);
-        // After a second without held buckets, or a step back of the clock, nobody knows of an earlier turn.
-        if now > turns.at + S || now < turns.at {
-            turns.of.clear();
-            turns.order.clear();
-            turns.count = 0;
-        }
-        turns.at = now;
+        self.begin_line(now, route);
         let mut left = 0;
-        for (rank, _, bucket) in held.into_iter().take(room) {
-            let turns = self.turns_of(route);
-            turns.count += 1;
-            turns.order.insert(bucket.clone(), turns.count);
-            turns.of.insert(bucket.clone(), now);
+        while self.room(now, route) > 0 {
+            let Some((rank, due, bucket)) = self.held_for(route).into_iter().next() else { break };
             self.held.remove(&bucket);
-            self.schedule.insert(bucket.clone(), now);
+            let is_here = self.policy(now, &bucket).route == route;
+            self.schedule.insert(bucket.clone(), if is_here { due } else { due.max(now) });
             let state = self.look(now, &bucket);
+            self.at_route = Some(route.to_owned());
             left += self.visit(now, &bucket, state, Some((route, rank)));
+            self.at_route = None;
         }
         if !self.held_for(route).is_empty() {
             self.closed.insert(route.to_owned());
         }
         left
+    }
+
+    /// What is known of the line of a route. After a second without one, or a step back of the clock, that is nothing: "virtual time is at
+    /// least the lowest in the line - 1".
+    fn begin_line(&mut self, now: u64, route: &str) -> &mut Turns {
+        let lowest = self.held_for(route).first().map(|(rank, ..)| *rank);
+        let turns = self.turns_of(route);
+        if now > turns.at + S || now < turns.at {
+            turns.tags.clear();
+            turns.time = 0;
+        }
+        turns.time = turns.time.max(lowest.map_or(0, |lowest| lowest.saturating_sub(1)));
+        turns.at = now;
+        turns
     }
 
     fn turns_of(&mut self, route: &str) -> &mut Turns {
@@ -102,35 +107,13 @@ impl Model {
         turns
     }
 
-    /// A bucket is held from now on.
-    fn hold(&mut self, now: u64, bucket: &str, p: &Policy, due: u64) {
-        let (route, interval) = (&p.route, p.rate.interval());
-        let turns = self.turns_of(route);
-        let is_known = (turns.at..=turns.at + S).contains(&now);
-        let left_at = turns.of.get(bucket).copied().filter(|_| is_known);
-        // What left since then, besides the turns, has moved the due on. Those that left together keep the order of their turns.
-        let rank = left_at.map_or(due.min(now), |at| {
-            at.max(due.saturating_sub(interval).min(now)) - (1_000 - turns.order[bucket] % 1_000)
-        });
-        self.held.insert(bucket.into(), Held { route: route.into(), due, rank });
-    }
-
-    /// The number of the last turn of a bucket that is due with others; 0: it had none.
-    fn last_turn(&self, now: u64, bucket: &str) -> u64 {
-        let known = self.had_turns.values().filter(|turns| (turns.at..=turns.at + S).contains(&now));
-        known.filter_map(|turns| turns.order.get(bucket).copied()).max().unwrap_or(0)
-    }
-
-    /// One that had no work has some: "whose first job came then".
-    pub(super) fn came_anew(&mut self, now: u64, bucket: &str) {
-        let stands = self.schedule.contains_key(bucket) || self.held.contains_key(bucket);
-        if self.held.is_empty() || stands || self.paused.contains_key(bucket) || self.full.contains_key(bucket) {
-            return;
-        }
-        let route = self.policy(now, bucket).route;
-        let turns = self.turns_of(&route);
-        turns.of.remove(bucket);
-        turns.order.remove(bucket);
+    /// A bucket stands in the line of its route from now on. "A node that joins gets max(its last tag, virtual time - 1) + 1/n, a new one
+    /// virtual time + 1/n"; n is 1 for a bucket.
+    fn hold(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, rank: Option<u64>) {
+        let turns = self.begin_line(now, &p.route);
+        let last = turns.tags.get(bucket).map_or(turns.time, |tag| (*tag).max(turns.time.saturating_sub(1)));
+        let rank = rank.unwrap_or(last + 1);
+        self.held.insert(bucket.into(), Held { route: p.route.clone(), due, rank });
     }
 
     /// A bucket has work that may leave, once it is due: no earlier than now.
@@ -231,10 +214,10 @@ impl Model {
     pub(super) fn turns(&mut self, now: u64) -> usize {
         let due: Vec<(u64, String)> = self.schedule.iter().map(|(bucket, due)| (*due, bucket.clone())).collect();
         let due = due.into_iter().filter(|(due, _)| *due <= now);
-        let mut due: Vec<_> = due.map(|(due, bucket)| (due, self.last_turn(now, &bucket), bucket)).collect();
+        let mut due: Vec<_> = due.collect();
         due.sort();
         let mut left = 0;
-        for (_, _, bucket) in due {
+        for (_, bucket) in due {
             let state = self.look(now, &bucket);
             left += self.visit(now, &bucket, state, None);
         }
@@ -264,21 +247,25 @@ impl Model {
         if !is_behind {
             self.by_turns(now, bucket, &p, (&mut due, &mut most), announced);
         }
-        let rank = held.filter(|(route, _)| *route == p.route && self.out() == before);
-        if let Some((route, rank)) = rank {
-            self.turns_of(route).of.insert(bucket.to_owned(), rank);
+        let (has_left, is_held) = (self.out() > before, held.is_some());
+        if let Some((route, rank)) = held.filter(|_| has_left) {
+            let turns = self.turns_of(route);
+            turns.tags.insert(bucket.to_owned(), rank);
+            turns.time = turns.time.max(rank);
         }
+        // "A turn in which no job left changes no tag."
+        let rank = held.filter(|(route, _)| *route == p.route && !has_left).map(|(_, rank)| rank);
         let working = announced && self.announce(now, bucket, true);
         self.set_level(bucket, p.capacity);
         self.schedule.remove(bucket);
         if self.len(bucket) == 0 && !working {
-            self.has_no_work(bucket);
+            self.has_no_work(now, bucket, Some(due));
         } else if self.is_full(now, bucket, &p) {
             self.full.insert(bucket.into(), due);
             return self.out() - before;
         }
         match (due > now, self.len(bucket) > 0 || working) {
-            (false, true) if self.room(now, &p.route) == 0 => self.hold(now, bucket, &p, due),
+            (false, true) if is_held || self.room(now, &p.route) == 0 => self.hold(now, bucket, &p, due, rank),
             (_, true) => drop(self.schedule.insert(bucket.into(), due)),
             (true, false) => drop(self.rest.insert(bucket.into(), due)),
             (false, false) => {}
@@ -438,11 +425,14 @@ impl Model {
         if self.record.forwards(&p.route) {
             self.list.send(job.body, self.record.end(&p.route));
             let cost = job.options.map_or(1, |options| options.cost);
-            *due = self.pay(now, bucket, p, *due, cost);
+            (*due, _) = self.pay(now, bucket, p, *due, cost);
             return;
         }
         let first = job.options.as_ref().map(|options| options.id.clone());
         let options = job.options.unwrap_or_else(|| Options::bare(String::new()));
+        let left_for = *due;
+        let charged;
+        (*due, charged) = self.pay(now, bucket, p, *due, options.cost);
         self.ready.push(Ready {
             id: String::new(),
             route: p.route.clone(),
@@ -450,17 +440,17 @@ impl Model {
             job: job.body,
             attempt: tries.0,
             kept: tries.1,
-            due: *due,
+            due: if self.at_route.is_some() { now } else { left_for },
             at: now,
             lease_ms: p.lease_ms,
             first,
             cost: options.cost,
+            charged,
             deadline: options.deadline,
             headers: options.headers,
             holds: p.slots.is_some(),
             taken_ms: None,
         });
-        *due = self.pay(now, bucket, p, *due, options.cost);
     }
 
     /// What a sweep does to the buckets that wait with work.
