@@ -43,7 +43,7 @@ do
   end
 
   -- of_budgets: correct the budgets above a bucket, and the turns of their children. Their rates took the job for what
-  -- the bucket was charged, their quotas for its cost: `units` more, or less.
+  -- the bucket was charged, their quotas for its cost.
   local function of_budgets(ctx, s, job)
     local id, p = s.bucket, s.p
     for _, b in ipairs(budget.ancestors(ctx, p.parent)) do

@@ -6,8 +6,8 @@
 -- intervals later. Besides, `job_rate` counts each job as one, and the later of both dues decides.
 --
 -- A cost is an estimate. Where a worker says what a job really cost, no due moves: the difference, as a time, is the
--- *credit* of the node, negative in debt. Jobs that leave later are charged less, or more, until it is used up (sim of
--- this law: a proportional controller; at two seconds of credit a job is charged half of its cost).
+-- *credit* of the node, negative in debt. Jobs that leave later are charged less, or more, until it is used up: at two
+-- seconds of credit half of their cost, at two seconds of debt twice.
 --
 -- A payment, `d`:
 --   cost               what the last job was charged, in units: no due lies further ahead than that charge
