@@ -440,6 +440,17 @@ fn sequences_that_once_differed_do_so_no_more() {
     let a_slow_down_after_one_that_is_forgotten =
         [Op::Atomic(2, 1), Op::Slow(slow::Op::Again(2)), Op::Advance(86_400_000), Op::Slow(slow::Op::Slow(2, Some(1)))];
     follow(0, &a_slow_down_after_one_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));
+    let a_bucket_that_moves_to_a_route_whose_line_it_left_long_ago = [
+        Op::Atomic(1, 2),
+        Op::WithOptions(options::Op::Submit(options::Submit::plain(0))),
+        Op::Plain(0, 2),
+        Op::Atomic(3, 3),
+        Op::Workers(workers::Op::Silent { which: 0, is_over: false, times: 2, pause: 40, late: None }),
+        Op::Advance(130),
+        Op::Wake(vec![0]),
+        Op::Configure(6),
+    ];
+    follow(7, &a_bucket_that_moves_to_a_route_whose_line_it_left_long_ago).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Two servers have the data in turns: whenever a second or more passes it moves to the other one. Nothing of what a server remembers may make a

@@ -164,6 +164,31 @@ fn a_count_that_is_gone_because_somebody_deleted_an_undelivered_entry_makes_no_j
     assert_eq!(rest(&mut case, T0 + 20 * S), ["4"]);
 }
 
+/// Nothing tells that from a move, and a job must not run twice.
+#[test]
+fn jobs_that_were_finished_since_somebody_deleted_an_undelivered_entry_before_them_do_not_run_again() {
+    let mut case = undelivered(Case::with(TOML));
+    let (key, all) = (case.key("ready"), case.stream("ready"));
+    case.cmd::<i64>(&["XDEL", &key, &all[0].id]);
+    let some = case.take("ready", 1);
+    assert_eq!(some[0].text("job"), "4");
+    finish(&mut case, &some);
+    reap_at(&mut case, "", true);
+    assert_eq!(rest(&mut case, T0 + 20 * S), ["5"]);
+}
+
+/// What dripd itself deleted is no riddle: the jobs that the group was made to skip come back.
+#[test]
+fn a_group_that_is_moved_while_workers_acknowledge_with_the_function_loses_nothing() {
+    let mut case = undelivered(Case::with(TOML));
+    let key = case.key("ready");
+    let some = case.take("ready", 1);
+    assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&some[0].id]), 1);
+    set_id(&mut case, &key, "workers", &["$"]);
+    reap_at(&mut case, "", true);
+    assert_eq!(rest(&mut case, T0 + 20 * S), ["4", "5"]);
+}
+
 /// Random histories. `moves_ours`: the group of the ready stream is moved too.
 fn history(server: &Server, seed: u64, moves_ours: bool) {
     let mut rng = Rng::with_seed(seed);

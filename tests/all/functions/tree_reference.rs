@@ -375,7 +375,7 @@ impl Tree {
     pub(super) fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
         self.looks_at(n, now);
         let is_picked = !self.serving.is_empty();
-        let mut out = 0;
+        let (mut out, left) = (0, self.left.len());
         while out < most && self.let_out(n, now) {
             out += 1;
         }
@@ -389,7 +389,11 @@ impl Tree {
         };
         let waits = self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some();
         if waits && (is_picked || self.is_blocked(n, now)) {
+            let keeps = is_picked && self.left.len() == left && !self.go_first.contains(&n);
             self.come(n, due, now);
+            if let Some(ends) = self.picked.last().filter(|_| keeps) {
+                self.nodes[n].place = Place::Share(*ends, due); // "a turn in which no job left changes no tag"
+            }
         }
         self.go_first.remove(&n);
     }

@@ -1,6 +1,6 @@
 -- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.limit_report,
 --   jobs.node_change, jobs.release, jobs.throttle, policy.record, queue.dead_entry, queue.envelope,
---   queue.retries, state
+--   queue.retries, route.position, state
 -- Dispatched jobs: ack, adjust and fail; and taking a job back, which the reaper does too.
 
 local jobs = {}
@@ -124,7 +124,7 @@ do
     local counts = call('EXISTS', k.slots, k.slow, k.adjusted) > 0
     if counts then adjust.done(k, route_name, done) end
     if counts then throttle.done(space, stream, done, now_us) end
-    call('XDEL', stream, unpack(done))
+    position.delete(stream, done)
     if counts then release.entries(space, route_name, done, now_us) end
     if more and more.nodes then
       limit_report.apply(context.open(space, now_us), more.nodes, more.reports, more.left_us)
@@ -169,7 +169,7 @@ do
   -- somewhere else by now, and whatever raises it must not be in two places. (Slots that stay are freed by jobs/heal.)
   local function finish(ctx, stream, route_name, id)
     call('XACK', stream, 'workers', id)
-    call('XDEL', stream, id)
+    position.delete(stream, { id })
     release.entry(ctx, route_name, id)
     adjust.done(ctx.k, route_name, { id })
   end

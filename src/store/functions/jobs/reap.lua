@@ -99,7 +99,7 @@ do
         ids[i] = entry[1]
         for j = 2, #entry[2], 2 do bytes = bytes + #entry[2][j] end
       end
-      if #ids > 0 then call('XDEL', stream, unpack(ids)) end
+      if #ids > 0 then position.delete(stream, ids) end
       ctx.bytes, pass.removed = ctx.bytes + bytes, pass.removed + #ids
       if #ids < most then return true end
       -- Read more at once while they are small: XRANGE does not tell how large the next ones are.
@@ -235,7 +235,7 @@ do
     if from == '' then
       if not trim_front(pass, stream, rows[1] and rows[1][1] or delivered) then return '' end
       if not rows[1] then
-        pass.removed = pass.removed + call('XDEL', stream, delivered)
+        pass.removed = pass.removed + position.delete(stream, { delivered })
         return end_route(ctx, stream, name, p)
       end
     end

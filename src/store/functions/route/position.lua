@@ -5,7 +5,9 @@
 -- Redis counts what a group has read. A read adds to that count. XGROUP SETID forgets it, and Redis finds it again when
 -- the group reads the newest entry. So a group was moved if its count is gone, or has fallen: only its own figures
 -- tell, never those of the whole server. Only what it passed since it was seen last can be skipped: that is looked at
--- by the reaper (jobs/reap). What lies before was delivered, wherever the group is set to later.
+-- by the reaper (jobs/reap). What lies before was delivered, wherever the group is set to later. The count is also gone
+-- where somebody else deleted an entry that no worker had read: then nothing tells whether the group was moved, and
+-- nothing is taken back, because a job must not run twice.
 --
 -- A position, `p`, is remembered by route. Calls that look at a route see it (route/room), at most every 100 ms where
 -- jobs leave, and each pass of the reaper. After a pass it is also stored in the policy key: a library that is loaded
@@ -70,10 +72,31 @@ do
     p.stored = text
   end
 
-  -- has_lost_entries: whether the count of a group is gone because somebody deleted an entry that it has not read yet.
-  local function has_lost_entries(stream, id)
-    local deleted = base.by_name(call('XINFO', 'STREAM', stream))['max-deleted-entry-id']
-    return deleted and names.is_after(deleted, id)
+  -- By stream: the newest of the entries that dripd deleted, in this process.
+  local deleted, deleted_count = {}, 0
+  local STREAMS_MOST = 10000
+
+  -- delete: delete entries that are finished. Replies how many there were.
+  function position.delete(stream, ids)
+    local n, newest = call('XDEL', stream, unpack(ids)), deleted[stream]
+    if n == 0 then return 0 end
+    if not newest then
+      if deleted_count >= STREAMS_MOST then deleted, deleted_count = {}, 0 end
+      newest, deleted_count = ids[1], deleted_count + 1
+    end
+    for _, id in ipairs(ids) do
+      local is_newer = #id == #newest and id > newest or #id ~= #newest and names.is_after(id, newest)
+      if is_newer then newest = id end
+    end
+    deleted[stream] = newest
+    return n
+  end
+
+  -- may_have_lost_entries: whether the count of a group may be gone because somebody else deleted an entry that it had
+  -- not read, after the entry `id`.
+  local function may_have_lost_entries(stream, id)
+    local newest = base.by_name(call('XINFO', 'STREAM', stream))['max-deleted-entry-id']
+    return newest and newest ~= deleted[stream] and names.is_after(newest, id)
   end
 
   -- see: compare a position with what Redis says of the group. `newest`: the newest entry of the stream, where the
@@ -82,7 +105,7 @@ do
     local id, read = group['last-delivered-id'], group['entries-read'] or false
     local has_fallen = p.read and read and read < p.read
     if names.is_after(id, p.id) then
-      local is_moved = newest or has_fallen or p.read and not read and not has_lost_entries(stream, id)
+      local is_moved = newest or has_fallen or p.read and not read and not may_have_lost_entries(stream, p.id)
       local last = p.skipped[#p.skipped]
       if is_moved and #p.skipped >= SKIPPED_MOST then
         last.to = id

@@ -48,6 +48,8 @@ pub(super) struct Model {
     pub(super) closed: BTreeSet<String>,
     /// How many undelivered jobs each route takes, as the functions say: "an estimate of what workers take between two looks".
     pub(super) limits: BTreeMap<String, usize>,
+    /// The routes for which buckets are held, in the order in which that began.
+    pub(super) routes_held: Vec<String>,
     /// Of each route for which buckets were held.
     pub(super) had_turns: BTreeMap<String, Turns>,
     /// A bucket has its turn at its route: its wait for workers is no lateness.
@@ -137,6 +139,7 @@ impl Model {
             held: BTreeMap::new(),
             closed: BTreeSet::new(),
             limits: BTreeMap::new(),
+            routes_held: Vec::new(),
             had_turns: BTreeMap::new(),
             at_route: None,
             paused: BTreeMap::new(),

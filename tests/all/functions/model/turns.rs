@@ -48,8 +48,9 @@ impl Model {
             }
         }
         // Those that are held for a route come before one that moves to it.
-        self.closed = self.held.values().map(|held| held.route.clone()).collect();
-        ["default", "mail"].into_iter().map(|route| self.held_turns(now, route)).sum()
+        let routes = self.routes_held.clone();
+        self.closed = routes.iter().cloned().collect();
+        routes.iter().map(|route| self.held_turns(now, route)).sum()
     }
 
     /// The buckets that are held for a route, in the order of their turns: rank, due and name.
@@ -63,9 +64,6 @@ impl Model {
     /// "A route that has room serves its line by self-clocked fair queueing": one job each.
     fn held_turns(&mut self, now: u64, route: &str) -> usize {
         self.closed.remove(route);
-        if self.held_for(route).is_empty() {
-            return 0;
-        }
         self.begin_line(now, route);
         let mut left = 0;
         while self.room(now, route) > 0 {
@@ -78,7 +76,9 @@ impl Model {
             left += self.visit(now, &bucket, state, Some((route, rank)));
             self.at_route = None;
         }
-        if !self.held_for(route).is_empty() {
+        if self.held_for(route).is_empty() {
+            self.routes_held.retain(|held| held != route);
+        } else {
             self.closed.insert(route.to_owned());
         }
         left
@@ -113,6 +113,9 @@ impl Model {
         let turns = self.begin_line(now, &p.route);
         let last = turns.tags.get(bucket).map_or(turns.time, |tag| (*tag).max(turns.time.saturating_sub(1)));
         let rank = rank.unwrap_or(last + 1);
+        if !self.routes_held.contains(&p.route) {
+            self.routes_held.push(p.route.clone());
+        }
         self.held.insert(bucket.into(), Held { route: p.route.clone(), due, rank });
     }
 
