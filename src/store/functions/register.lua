@@ -17,6 +17,19 @@ do
     return list
   end
 
+  -- refused: a step raised this error. Of a wrong type Redis does not say which key it found.
+  local function refused(key, why)
+    local text = base.message_of(why)
+    if find(text, 'WRONGTYPE', 1, true) then
+      local space, bucket = keys.space_in(key or '')
+      local misused, wanted = nil, nil
+      if space then misused, wanted = keys.misused(space, bucket) end
+      if misused then return base.wrong_type(misused, wanted) end
+    end
+    if find(text, '^%u+ ') then return redis.error_reply(text) end
+    error(why, 0)
+  end
+
   local function register(name, flags, step)
     redis.register_function {
       function_name = name, flags = flags,
@@ -26,7 +39,9 @@ do
         if key and find(key, '{', 1, true) and partition.is_migrating(key) then
           return base.refuse('TRYAGAIN', 'the partition moves to another server; nothing was changed')
         end
-        return step(redis_keys, args, '')
+        local ok, reply = pcall(step, redis_keys, args, '')
+        if ok then return reply end
+        return refused(key, reply)
       end,
     }
   end

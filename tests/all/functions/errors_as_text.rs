@@ -45,3 +45,47 @@ fn a_time_or_a_cursor_that_is_none_is_refused_before_anything_is_written() {
     assert_eq!(case.keys(), before);
     assert_eq!(case.waiting("a"), ["x"]);
 }
+
+/// Whichever key holds something else, an error that comes from that names it, and says what it must hold.
+#[test]
+fn an_error_of_a_wrong_type_names_the_key() {
+    crate::roles::as_roles();
+    let words = "ready schedule rest level retries policy reached routes stats rejected dead wake daemons paused settings globs ends events \
+        refused waiting budgets full slots inflight slow windows over changed unset turns delays paid adjusted told uncounted \
+        queue:a retry:a delayed:a jobs:a ids:a";
+    let mut told = 0;
+    for word in words.split_whitespace() {
+        let toml = "[defaults]\nrate = '1/s'\nconcurrency = 3\nquota = '9/d'\nwithin = 'p'\n[[budget]]\nmatch = 'p'\nrate = '5/s'\n";
+        let mut case = Case::with(toml);
+        case.submit_at(T0, "a", "one", &["ID", "i", "COST", "2"]);
+        case.settle_at(T0);
+        let key = case.key(word);
+        let _: redis::Value = case.cmd(&["DEL", &key]);
+        let as_hash = ["HSET", &key, "f", "v"];
+        let _: redis::Value = if ["wake", "globs", "delays"].contains(&word) {
+            case.cmd(&as_hash)
+        } else {
+            case.cmd(&["SET", &key, "x"])
+        };
+        let (now, at) = (T0.to_string(), (T0 + 1).to_string());
+        let calls: [(&str, &str, &[&str]); 8] = [
+            ("drip__push", "queue:a", &[&now, "job"]),
+            ("drip__peek", "queue:a", &[&now]),
+            ("drip__submit", "queue:a", &[&now, "job", "ID", "j", "DELAY", "5000", "COST", "2"]),
+            ("drip__cancel", "queue:a", &[&now, "i"]),
+            ("drip__find", "queue:a", &[&now, "i"]),
+            ("drip__slow", "queue:a", &[&now, "PAUSE", "5"]),
+            ("drip__told", "queue:a", &[&now, "REMAINING", "5", "RESET", "5000"]),
+            ("drip__drain", "schedule", &[&at]),
+        ];
+        for (function, of, args) in calls {
+            let Err(why) = case.try_fcall::<redis::Value>(function, &[of], args) else { continue };
+            let why = why.to_string();
+            if why.contains("WRONGTYPE") {
+                told += 1;
+                assert!(why.contains(&key) && why.contains("must hold a"), "{word}, {function}: {why}");
+            }
+        }
+    }
+    assert!(told > 20, "{told}");
+}

@@ -117,6 +117,9 @@ impl World {
         let track = &mut self.tracks[b];
         if policy.capacity != track.caps.0 || policy.capacity != track.caps.1 {
             track.stood &= now_stands;
+            if !now_stands {
+                track.looked.0 = 0; // of one that stands nowhere nobody remembers what it was allowed to keep
+            }
         }
         track.caps = (track.caps.0.min(policy.capacity), track.caps.1.max(policy.capacity));
         let is_looked = did.looked.contains(&b) || has_left || moved || is_cut;
@@ -138,7 +141,6 @@ impl World {
             ensure!(!named || kept <= high, "{kept} of {deep} kept, at most {high} were allowed");
         }
         if named || has_left || is_cut {
-            // Of one that stands nowhere nobody remembers what it was allowed to keep.
             track.stood = self.seen.stands(b, self.now);
             let deep = self.seen.queues[b].len();
             track.looked = (if track.stood { deep } else { 0 }, deep);

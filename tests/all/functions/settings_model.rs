@@ -144,19 +144,33 @@ fn cases() -> u32 {
 /// Sequences of which the judge once said that a rule is broken.
 #[test]
 fn sequences_that_were_once_judged_wrongly_are_not() {
-    let sequences: [&[Op]; 1] = [&[
-        Op::Atomic(0, 2),
-        Op::Set(8, vec![5], None),
-        Op::Reload(1),
-        Op::Atomic(2, 1),
+    let closed_with_jobs_that_nobody_has_seen = [
+        Op::Plain(4, 1),
+        Op::Wake(vec![4]),
+        Op::Plain(4, 2),
+        Op::Set(5, vec![0], None),
+        Op::Plain(4, 3),
+        Op::Settle,
         Op::Advance(130 * MS),
-        Op::Atomic(1, 2),
-        Op::Set(5, vec![0], Some(700 * MS)),
-        Op::ToEnd(-1),
-        Op::Wake(vec![2]),
-        Op::StepBack(2 * S),
-        Op::Take(1),
-    ]];
+        Op::Stop(8, "close", None),
+        Op::Stop(4, "pause", None),
+    ];
+    let sequences: [&[Op]; 2] = [
+        &closed_with_jobs_that_nobody_has_seen,
+        &[
+            Op::Atomic(0, 2),
+            Op::Set(8, vec![5], None),
+            Op::Reload(1),
+            Op::Atomic(2, 1),
+            Op::Advance(130 * MS),
+            Op::Atomic(1, 2),
+            Op::Set(5, vec![0], Some(700 * MS)),
+            Op::ToEnd(-1),
+            Op::Wake(vec![2]),
+            Op::StepBack(2 * S),
+            Op::Take(1),
+        ],
+    ];
     for ops in sequences {
         let mut world = World::new();
         for (n, op) in ops.iter().enumerate() {

@@ -137,12 +137,12 @@ impl World {
             if self.case.cmd::<i64>(&["EXISTS", &key]) == 0 {
                 continue;
             }
-            let groups: Vec<BTreeMap<String, Value>> = self.case.cmd(&["XINFO", "GROUPS", &key]);
-            let delivered = match groups.first().map(|group| &group["last-delivered-id"]) {
+            let workers = self.workers_group(stream);
+            let delivered = match workers.as_ref().map(|group| &group["last-delivered-id"]) {
                 Some(Value::BulkString(id)) => number(&String::from_utf8_lossy(id)),
                 _ => (0, 0),
             };
-            let rows: Vec<(String, String, u64, u64)> = if groups.is_empty() {
+            let rows: Vec<(String, String, u64, u64)> = if workers.is_none() {
                 Vec::new()
             } else {
                 self.case.cmd(&["XPENDING", &key, "workers", "-", "+", "100000"])
@@ -153,6 +153,14 @@ impl World {
             all.extend(live.map(|entry| (stream.to_owned(), entry.id)));
         }
         all
+    }
+
+    /// What Redis says of the group of the workers, where there is one.
+    fn workers_group(&mut self, stream: &str) -> Option<BTreeMap<String, Value>> {
+        let key = self.case.key(stream);
+        let groups: Result<Vec<BTreeMap<String, Value>>, _> = self.case.try_cmd(&["XINFO", "GROUPS", &key]);
+        let is_workers = |group: &BTreeMap<String, Value>| group["name"] == Value::BulkString(b"workers".to_vec());
+        groups.ok()?.into_iter().find(is_workers)
     }
 
     /// How many jobs of each node are in flight.
@@ -222,6 +230,8 @@ impl World {
     }
 
     fn heal(&mut self) {
+        // Where a group was set back, what is finished counts as undelivered until it is deleted.
+        reap(&mut self.case, self.now);
         // After a step back of the clock the next pass that looks at everything may come later.
         for _ in 0..2 {
             self.now = heal_all(&mut self.case, self.now);
@@ -272,7 +282,9 @@ impl World {
         let stream = STREAMS[self.rng.usize(0..2)];
         let key = self.case.key(stream);
         let entries = self.case.stream(stream);
-        match self.rng.u8(0..6) {
+        let kind = self.rng.u8(0..6);
+        self.story.push(format!("meddles with {stream}: {kind}"));
+        match kind {
             0 if !entries.is_empty() => {
                 let entry = &entries[self.rng.usize(0..entries.len())];
                 self.done.insert(entry.text("job"));
@@ -300,8 +312,15 @@ impl World {
                 for _ in 0..5 {
                     reap(&mut self.case, self.now); // as above: a group that is set back delivers what is there
                 }
+                // Where somebody deleted an undelivered entry nothing tells that its group was moved.
+                if self.workers_group(stream).is_some_and(|group| group["lag"] == Value::Nil) {
+                    return self.heal();
+                }
                 let id = ["$", "0", "9999999999999-0"][self.rng.usize(0..3)];
                 let _: Result<Value, _> = self.case.try_cmd(&["XGROUP", "SETID", &key, "workers", id]);
+                for _ in 0..5 {
+                    reap(&mut self.case, self.now); // only each fifth pass looks at a group of an empty stream
+                }
             }
             _ => {
                 self.done.extend(entries.iter().map(|entry| entry.text("job")));

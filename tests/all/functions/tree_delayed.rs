@@ -231,6 +231,7 @@ impl Tree {
             self.goes_on(n, now);
         }
         self.moves(n, now);
+        self.settle_emptied(now);
         [gone[0], gone[1], stays.0, 0, gone[2], stays.1].map(|n| n as i64)
     }
 

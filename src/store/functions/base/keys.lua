@@ -57,17 +57,21 @@ local keys = {}
 do
   local OPENS = 123 -- the byte with which a tag begins
 
-  -- The words of keys: those with a name behind them, by what `of` calls their first part, and those without one.
+  -- The words of keys: those with a name behind them, by what `of` calls their first part, and those without one; and
+  -- what the key of a bucket, and one without a name, holds.
   local FIRST_PARTS = { queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate',
     delayed = 'delayed', jobs = 'jobs', ids = 'ids' }
-  local WHOLE = { 'ready', 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected',
-    'dead', 'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets', 'full',
-    'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted', 'told',
-    'uncounted' }
+  local OF_BUCKETS = { queues = 'list', retry = 'zset', delayed = 'zset', jobs = 'hash', ids = 'zset' }
+  local WHOLE = { ready = 'stream', schedule = 'zset', rest = 'zset', level = 'hash', retries = 'zset', policy = 'hash',
+    reached = 'hash', routes = 'set', stats = 'hash', rejected = 'stream', dead = 'stream', wake = 'string',
+    daemons = 'hash', paused = 'zset', settings = 'hash', globs = 'string', ends = 'zset', events = 'stream',
+    refused = 'zset', waiting = 'hash', budgets = 'hash', full = 'zset', slots = 'hash', inflight = 'zset',
+    slow = 'hash', windows = 'hash', over = 'zset', changed = 'zset', unset = 'zset', turns = 'hash', delays = 'string',
+    paid = 'hash', adjusted = 'zset', told = 'hash', uncounted = 'hash' }
   local is_word = {}
   at_first_call[#at_first_call + 1] = function()
     for _, word in pairs(FIRST_PARTS) do is_word[word] = true end
-    for _, word in ipairs(WHOLE) do is_word[word] = true end
+    for word in pairs(WHOLE) do is_word[word] = true end
   end
 
   local known, before, known_count = {}, {}, 0 -- by space, those used lately and those before; the texts are made once
@@ -90,7 +94,7 @@ do
     if not tag then prefix = space end
     local k = { prefix = prefix, tag = tag or false }
     for name, word in pairs(FIRST_PARTS) do k[name] = key_of(prefix, tag, word) .. ':' end
-    for _, word in ipairs(WHOLE) do k[word] = key_of(prefix, tag, word) end
+    for word in pairs(WHOLE) do k[word] = key_of(prefix, tag, word) end
     return k
   end
 
@@ -180,6 +184,35 @@ do
         -- Refused where the caller lacks the right.
         if pcall_redis('EXISTS', key_of(prefix, tag, 'policy')) == 1 then return true end
       end
+    end
+  end
+
+  -- misused: the first of the keys of a space, and of one of its buckets, that holds something else than dripd keeps
+  -- there, and what that is; or nil. For errors, because Redis does not say which key is of the wrong type.
+  -- cost  a call for each word
+  function keys.misused(space, bucket)
+    local k, wanted, all = keys.of(space), {}, {}
+    for word, type in pairs(WHOLE) do wanted[k[word]] = type end
+    for part, type in pairs(bucket and OF_BUCKETS or {}) do wanted[k[part] .. bucket] = type end
+    for key in pairs(wanted) do all[#all + 1] = key end
+    table.sort(all)
+    for _, key in ipairs(all) do
+      local is = pcall_redis('TYPE', key).ok
+      if is and is ~= 'none' and is ~= wanted[key] then
+        return key, wanted[key] == 'zset' and 'sorted set' or wanted[key]
+      end
+    end
+  end
+
+  -- space_in: the space of any key without a name, or of a queue or a ready stream, and the bucket of a queue.
+  function keys.space_in(key)
+    local space, bucket = keys.split_queue(key)
+    if space then return space, bucket end
+    space = keys.split_ready(key)
+    if space then return space end
+    for word in pairs(WHOLE) do
+      space = keys.space_before(key, word)
+      if space then return space end
     end
   end
 end

@@ -110,10 +110,10 @@ do
   -- trim_front: delete what is before `id`; whole nodes of the stream first, a bounded number of them. Replies false
   -- where more is left.
   local function trim_front(pass, stream, id)
-    local n = call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', 1000)
+    local n = position.note_deleted(stream, call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', 1000))
     pass.removed = pass.removed + n
     if n >= 900 then return false end
-    pass.removed = pass.removed + call('XTRIM', stream, 'MINID', '=', id)
+    pass.removed = pass.removed + position.note_deleted(stream, call('XTRIM', stream, 'MINID', '=', id))
     return true
   end
 
@@ -162,20 +162,15 @@ do
     return 'more'
   end
 
-  -- is_of_future: whether a group is set to an id from after now: it may be one that the stream has not reached.
-  local function is_of_future(group)
-    return match(group['last-delivered-id'], '^%d+') * 1000 > clock('')
-  end
-
   -- look_at_group: notice where the group was moved, and take back what it was made to skip. Replies nil and its lag:
   -- how many entries no worker has read yet, nil where Redis does not know; or as `take_back_skipped`.
   -- Where there is none but the lag is not 0, the group's count is corrected: on a promoted replica it would stay wrong
   -- (see `undelivered` in route).
-  local function look_at_group(ctx, pass, stream, name, group, p)
+  local function look_at_group(ctx, pass, stream, name, group, length, p)
     local lag = group.lag or nil
     local is_all_read = lag ~= 0 and not route.oldest(stream, group)
-    local newest = (is_all_read or is_of_future(group)) and route.newest_before_group(stream, group)
-    position.see(p, stream, group, newest)
+    local newest = (is_all_read or position.is_of_future(group)) and route.newest_before_group(stream, group)
+    position.see(ctx, p, name, stream, group, length, newest)
     local left = take_back_moved(ctx, pass, stream, name, p, newest)
     if left then return left end
     if is_all_read and lag then p.read = route.set_read(stream, group, 0) or p.read end
@@ -199,7 +194,7 @@ do
     local group = is_asked and call('EXISTS', stream) == 1 and route.group_of(stream)
     if group then
       local p, newest = position.of(ctx, name), route.newest_before_group(stream, group)
-      position.see(p, stream, group, newest)
+      position.see(ctx, p, name, stream, group, 0, newest)
       p.skipped = {} -- nothing is there
       if newest and route.deliver_after(stream, newest) then p.read = false end
       end_route(ctx, stream, name, p)
@@ -229,7 +224,7 @@ do
       return nil
     end
     local p, delivered, most = position.of(ctx, name), group['last-delivered-id'], ctx.limits.batch - pass.rows
-    local left, lag = look_at_group(ctx, pass, stream, name, group, p)
+    local left, lag = look_at_group(ctx, pass, stream, name, group, length, p)
     if left then return left == 'more' and '' or nil end
     local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
     if from == '' then

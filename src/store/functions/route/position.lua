@@ -16,6 +16,9 @@
 --   read     how many entries the group has read; false where that is not known
 --   skipped  { from, to }: what the group passed when it was moved, after `from` and up to `to`, and is not looked at
 --   yet
+--   seen     what was seen then: the room of the route and how many jobs that had sent, the length of the stream, and
+--   how many entries dripd had deleted
+--   has_lost  somebody else deleted entries since Redis last knew how many the group has not read
 --   stored   the text that is stored
 
 local position = {}
@@ -36,7 +39,22 @@ do
 
   local function field_of(route_name) return 'group:' .. route_name end
 
-  local function new(id, read, stored) return { id = id, read = read, skipped = {}, stored = stored } end
+  -- By stream: how many entries dripd deleted, in this process and since the library was loaded.
+  local deleted, streams = {}, 0
+  local STREAMS_MOST = 10000
+
+  -- note_deleted: so many entries of a stream were deleted, all of them finished. Replies that number.
+  function position.note_deleted(stream, n)
+    if not deleted[stream] then
+      if streams >= STREAMS_MOST then deleted, streams = {}, 0 end
+      deleted[stream], streams = 0, streams + 1
+    end
+    deleted[stream] = deleted[stream] + n
+    return n
+  end
+
+  -- delete: delete finished entries. Replies how many there were.
+  function position.delete(stream, ids) return position.note_deleted(stream, call('XDEL', stream, unpack(ids))) end
 
   local function text_of(id, read) return run_id() .. ' ' .. id .. ' ' .. (read and digits(read) or '-') end
 
@@ -45,16 +63,18 @@ do
     call('HSET', k.policy, field_of(route_name), text_of('0-0', read))
   end
 
-  -- of: the position of a route at the last pass, or at a later look; at first 0-0, with nothing known.
+  -- of: the position of a route at the last pass, or at a later look; at first 0-0, with nothing known. Where another
+  -- one is stored than this memory has stored, the group was made anew.
   -- reads   the policy key      cost  1 call
   function position.of(ctx, route_name)
-    local all, text = ctx.memory.positions, call('HGET', ctx.k.policy, field_of(route_name))
+    local all, text = ctx.memory.positions, call('HGET', ctx.k.policy, field_of(route_name)) or nil
     local by, id, read = match(text or '', '^(%x+) (%d+%-%d+) ([%d-]+)$')
-    local is_of_this = by ~= nil and by == run_id()
-    if not all[route_name] or not is_of_this then
-      all[route_name] = new(id or '0-0', is_of_this and tonumber(read) or false, text)
+    local is_of_this, p = by ~= nil and by == run_id(), all[route_name]
+    if not p or not is_of_this or p.stored ~= text then
+      p = { id = id or '0-0', read = is_of_this and tonumber(read) or false, skipped = {}, stored = text }
+      all[route_name] = p
     end
-    return all[route_name]
+    return p
   end
 
   -- forget: the route is gone (`is_gone`), or its group was made anew.
@@ -72,40 +92,30 @@ do
     p.stored = text
   end
 
-  -- By stream: the newest of the entries that dripd deleted, in this process.
-  local deleted, deleted_count = {}, 0
-  local STREAMS_MOST = 10000
-
-  -- delete: delete entries that are finished. Replies how many there were.
-  function position.delete(stream, ids)
-    local n, newest = call('XDEL', stream, unpack(ids)), deleted[stream]
-    if n == 0 then return 0 end
-    if not newest then
-      if deleted_count >= STREAMS_MOST then deleted, deleted_count = {}, 0 end
-      newest, deleted_count = ids[1], deleted_count + 1
-    end
-    for _, id in ipairs(ids) do
-      local is_newer = #id == #newest and id > newest or #id ~= #newest and names.is_after(id, newest)
-      if is_newer then newest = id end
-    end
-    deleted[stream] = newest
-    return n
+  -- lost: how many entries of a stream of this length are missing since it was seen last: somebody else deleted them.
+  -- Replies nil where that is not known, because the library was loaded since, or the route sends elsewhere.
+  local function lost(ctx, p, route_name, stream, length)
+    local seen, r = p.seen, ctx.memory.rooms[route_name]
+    if not seen or seen.room ~= r then return nil end
+    return seen.length + (r and r.sent - seen.sent or 0) - ((deleted[stream] or 0) - seen.deleted) - length
   end
 
-  -- may_have_lost_entries: whether the count of a group may be gone because somebody else deleted an entry that it had
-  -- not read, after the entry `id`.
-  local function may_have_lost_entries(stream, id)
+  -- tells: whether it tells of a move that the count of a group is gone: that is also so where somebody deleted an
+  -- entry that it had not read.
+  local function tells(p, stream, group, missing)
+    if missing then return not p.has_lost end
     local newest = base.by_name(call('XINFO', 'STREAM', stream))['max-deleted-entry-id']
-    return newest and newest ~= deleted[stream] and names.is_after(newest, id)
+    return not names.is_after(newest, group['last-delivered-id'])
   end
 
-  -- see: compare a position with what Redis says of the group. `newest`: the newest entry of the stream, where the
-  -- group is set to an id after it.
-  function position.see(p, stream, group, newest)
+  -- see: compare a position with what Redis says of the group and of its stream of this length. `newest`: the newest
+  -- entry of the stream, where the group is set to an id after it.
+  function position.see(ctx, p, route_name, stream, group, length, newest)
     local id, read = group['last-delivered-id'], group['entries-read'] or false
-    local has_fallen = p.read and read and read < p.read
+    local has_fallen, missing = p.read and read and read < p.read, lost(ctx, p, route_name, stream, length)
+    if missing and missing > 0 then p.has_lost = true end
     if names.is_after(id, p.id) then
-      local is_moved = newest or has_fallen or p.read and not read and not may_have_lost_entries(stream, p.id)
+      local is_moved = newest or has_fallen or p.read and not read and tells(p, stream, group, missing)
       local last = p.skipped[#p.skipped]
       if is_moved and #p.skipped >= SKIPPED_MOST then
         last.to = id
@@ -116,14 +126,24 @@ do
     elseif has_fallen and id ~= p.id then
       p.id = id -- a new group, which delivers everything once more
     end
-    p.read = read
+    if read and group.lag then p.has_lost = false end
+    local r = ctx.memory.rooms[route_name]
+    p.read, p.seen = read, { room = r, sent = r and r.sent, length = length, deleted = deleted[stream] or 0 }
+  end
+
+  -- is_of_future: whether a group is set to an id from after now: it may be one that the stream has not reached.
+  function position.is_of_future(group)
+    return match(group['last-delivered-id'], '^%d+') * 1000 > base.clock('')
   end
 
   -- glance: the same by a call that only looks at the route, between two passes. A count that has fallen says nothing
-  -- here: this server may have been a replica since the last pass. Replies the position.
-  function position.glance(ctx, route_name, stream, group)
+  -- here: this server may have been a replica since the last pass. What is set to an id of the future waits for a pass,
+  -- which knows the newest entry. Replies the position.
+  function position.glance(ctx, route_name, stream, group, length)
     local p, read = ctx.memory.positions[route_name] or position.of(ctx, route_name), group['entries-read'] or false
-    if not (p.read and read and read < p.read) then position.see(p, stream, group) end
+    local is_left = p.read and read and read < p.read
+      or group['last-delivered-id'] ~= p.id and position.is_of_future(group)
+    if not is_left then position.see(ctx, p, route_name, stream, group, length) end
     return p
   end
 end

@@ -299,7 +299,7 @@ do
   -- glance: notice where the group of a stream of this length was moved. Where that made it skip entries, the count
   -- that was lost is set at once, so that the next move is seen too.
   local function glance(ctx, name, r, group, length)
-    local p = position.glance(ctx, name, r.stream, group)
+    local p = position.glance(ctx, name, r.stream, group, length)
     if p.read or not p.skipped[1] then return end
     p.read = route.set_read(r.stream, group, max(0, length - group.pending)) or false
   end
