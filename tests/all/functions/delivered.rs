@@ -163,6 +163,11 @@ impl World {
         }
     }
 
+    /// Somebody changed something: the daemons call.
+    pub(super) fn is_woken(&mut self) {
+        self.next_call = self.now;
+    }
+
     /// One call of a daemon. It calls again when the reply says so.
     fn call(&mut self, names: &[&str]) {
         let drained = if names.is_empty() { self.case.drain_at(self.now) } else { self.case.wake_at(self.now, names) };

@@ -59,6 +59,7 @@ mod regressions;
 mod rests;
 mod roles;
 mod route_line;
+mod route_line_worlds;
 mod rows;
 mod settings;
 mod settings_care;

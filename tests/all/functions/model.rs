@@ -450,6 +450,16 @@ fn sequences_that_once_differed_do_so_no_more() {
         Op::Wake(vec![0]),
         Op::Configure(6),
     ];
+    let a_full_bucket_of_jobs_that_nobody_has_seen = [
+        Op::Lists(lists::Op::Moved { bucket: 0, is_first: true, lasts: None }),
+        Op::Plain(0, 1),
+        Op::Plain(0, 1),
+        Op::Plain(0, 1),
+        Op::Plain(0, 1),
+        Op::Configure(5),
+        Op::Lists(lists::Op::Filled(0)),
+    ];
+    follow(2, &a_full_bucket_of_jobs_that_nobody_has_seen).unwrap_or_else(|why| panic!("{why}"));
     follow(7, &a_bucket_that_moves_to_a_route_whose_line_it_left_long_ago).unwrap_or_else(|why| panic!("{why}"));
 }
 

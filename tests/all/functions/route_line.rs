@@ -8,10 +8,10 @@ use super::flow::{audit, set_at, unset_at};
 use super::tree_faults::replicate;
 use crate::rig::{Case, MS, S, Server, T0};
 
-const WINDOW: &str = "[limits]\nready_window = '250ms'\n";
+pub(super) const WINDOW: &str = "[limits]\nready_window = '250ms'\n";
 
 /// So many buckets `<name>0`, `<name>1` ... whose jobs do not end.
-fn floods(name: &str, n: usize, jobs: usize) -> Vec<Push> {
+pub(super) fn floods(name: &str, n: usize, jobs: usize) -> Vec<Push> {
     (0..n).map(|k| World::backlog(0, &format!("{name}{k}"), jobs)).collect()
 }
 
@@ -155,87 +155,6 @@ fn a_second_without_jobs_that_can_leave_costs_no_more_calls_than_looks() {
     world.run(4 * S);
     assert!(world.calls - before <= 2 * 60, "{} calls in 2 s", world.calls - before);
     world.audit();
-}
-
-/// All buckets rise together until their rate, their budget or the workers stop them.
-fn fair(buckets: &[(String, Option<usize>, f64)], budgets: &[f64], workers: f64) -> BTreeMap<String, f64> {
-    let mut got = vec![0.0; buckets.len()];
-    let mut free: Vec<usize> = (0..buckets.len()).collect();
-    let all = |got: &[f64], b: usize| -> f64 {
-        got.iter().zip(buckets).filter(|(_, bucket)| bucket.1 == Some(b)).map(|(rate, _)| rate).sum()
-    };
-    while !free.is_empty() && got.iter().sum::<f64>() < workers - 1e-6 {
-        let mut step = (workers - got.iter().sum::<f64>()) / free.len() as f64;
-        for i in &free {
-            step = step.min(buckets[*i].2 - got[*i]);
-        }
-        for (b, rate) in budgets.iter().enumerate() {
-            let n = free.iter().filter(|i| buckets[**i].1 == Some(b)).count();
-            if n > 0 {
-                step = step.min((rate - all(&got, b)) / n as f64);
-            }
-        }
-        for i in &free {
-            got[*i] += step.max(0.0);
-        }
-        let is_stopped = |i: &usize| {
-            let (_, above, rate) = &buckets[*i];
-            got[*i] >= rate - 1e-6 || above.is_some_and(|b| all(&got, b) >= budgets[b] - 1e-6)
-        };
-        free = free.iter().copied().filter(|i| !is_stopped(i)).collect();
-    }
-    buckets.iter().map(|bucket| bucket.0.clone()).zip(got).collect()
-}
-
-/// As in the simulation: workers are used, and nobody gets much less than an equal share of them.
-#[test]
-fn in_random_worlds_workers_are_used_and_every_bucket_gets_about_its_share() {
-    let mut random = 42_u64;
-    let mut worst = Vec::new();
-    for world_n in 0..6 {
-        let mut pick = |n: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) as usize % n
-        };
-        let (mut toml, mut buckets, mut budgets) =
-            ("[defaults]\ncapacity = 100000\n".to_owned(), Vec::new(), Vec::new());
-        let bucket = |toml: &mut String, name: &str, rate: u32, within: Option<usize>| {
-            let within = within.map_or_else(String::new, |b| format!("within = 'b{b}'\n"));
-            *toml += &format!("[[bucket]]\nmatch = '{name}'\nrate = '{rate}/s'\n{within}");
-        };
-        for b in 0..=pick(3) {
-            let rate = [5, 20, 50, 200][pick(4)];
-            toml += &format!("[[budget]]\nmatch = 'b{b}'\nrate = '{rate}/s'\n");
-            budgets.push(f64::from(rate));
-            for n in 0..=pick(12) {
-                let (name, rate) = (format!("b{b}.{n}"), [1, 5, 20, 100][pick(4)]);
-                bucket(&mut toml, &name, rate, Some(b));
-                buckets.push((name, Some(b), f64::from(rate)));
-            }
-        }
-        for n in 0..=pick(9) {
-            let (name, rate) = (format!("o{n}"), [1, 5, 20, 100][pick(4)]);
-            bucket(&mut toml, &name, rate, None);
-            buckets.push((name, None, f64::from(rate)));
-        }
-        let (service_ms, workers) = ([10, 50, 200][pick(3)], 1 + pick(10));
-        let took = workers as f64 * 1_000.0 / service_ms as f64;
-        let wanted = fair(&buckets, &budgets, took);
-        let load = buckets.iter().map(|(name, ..)| World::backlog(0, name, 2_200)).collect();
-        let hands = (0..workers).map(|_| Hand::varying(service_ms * MS, 500)).collect();
-        let mut world = World::new(&(toml + WINDOW), hands, load);
-        world.run(22 * S);
-        world.audit();
-        let all = world.deliveries.iter().filter(|one| one.at >= T0 + 2 * S).count() as f64 / 20.0;
-        let due: f64 = wanted.values().sum();
-        assert!(all >= 0.93 * due.min(took), "world {world_n}: {all}/s of {due}/s are taken");
-        let by_bucket = world.by_bucket();
-        let got = |name: &String| by_bucket.get(name).map_or(0, |at| at.iter().filter(|t| **t >= T0 + 2 * S).count());
-        let shares = wanted.iter().map(|(name, rate)| (got(name) as f64 + 1.0) / 20.0 / rate);
-        worst.push(shares.fold(f64::INFINITY, f64::min));
-    }
-    worst.sort_by(f64::total_cmp);
-    assert!(worst[0] >= 0.7 && worst[3] >= 0.9, "the worst share of each world: {worst:.2?}");
 }
 
 /// A case whose default route takes nothing: `first` lies there.

@@ -1,5 +1,5 @@
--- needs: base, base.keys, base.names, base.partition, context, pace.rate, policy.record, queue.gate, queue.rejected,
---   queue.rejecting, queue.retries, state, state.bucket, tree.budget
+-- needs: base, base.keys, base.names, base.partition, context, limits.slots, pace.rate, policy.record, queue.gate,
+--   queue.rejected, queue.rejecting, queue.retries, state, state.bucket, tree.budget
 -- Push and peek: the atomic push into a bucket, and its figures without changing anything.
 
 local push = {}
@@ -98,7 +98,7 @@ do
   local function is_stuck(ctx, s, due)
     local p, latest = s.p, due
     if p.closed or p.paused or p.refused or s.state == ctx.k.full or state.is_held(ctx, s.state) then return true end
-    if not s.due and s.len > 0 then return true end
+    if not s.due and s.len > 0 or p.concurrency and slots.is_full(ctx, s.bucket, p) then return true end
     for _, b in ipairs(p.parent and budget.ancestors(ctx, p.parent) or {}) do
       if not b.p or b.p.paused or b.p.refused or b.state == ctx.k.full then return true end
       latest = max(latest, b.due, b.resumed_at)

@@ -387,6 +387,7 @@ impl Model {
             if depth >= p.capacity && !p.drop_oldest {
                 let is_overdue = due + 1_000 * MS < now;
                 let is_stuck = waits_by_order
+                    || self.is_full(now, bucket, p)
                     || p.capacity == 0
                     || is_overdue
                     || accepted == 0 && self.waits_for_somebody(now, bucket, &state, due);
@@ -419,7 +420,8 @@ impl Model {
     /// "At least 1,000 where only an operator, a daemon or a worker can free it."
     pub(super) fn waits_for_somebody(&self, now: u64, bucket: &str, state: &State, due: u64) -> bool {
         let is_unseen = state.due.is_none() && state.keeps > 0;
-        self.waits_by_order(now, bucket) || state.policy.capacity == 0 || is_unseen || due + 1_000 * MS < now
+        let is_stopped = self.waits_by_order(now, bucket) || self.is_full(now, bucket, &state.policy);
+        is_stopped || state.policy.capacity == 0 || is_unseen || due + 1_000 * MS < now
     }
 
     pub(super) fn configure(&mut self, now: u64, record: Record) -> i64 {
