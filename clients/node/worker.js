@@ -164,8 +164,8 @@ export class Worker {
 class NotRun extends TypeError {}
 
 function notYet(reply) {
-  if (!['[object Generator]', '[object AsyncGenerator]'].includes(Object.prototype.toString.call(reply))) return;
-  throw new NotRun('the work replied a generator, which has not run: work awaits a promise, and goes through nothing');
+  if (typeof reply?.next !== 'function') return;
+  throw new NotRun('the work replied an iterator, which has not run: work awaits a promise, and goes through nothing');
 }
 
 // Work that only replies something to be gone through would be acknowledged without having run.

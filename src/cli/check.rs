@@ -7,6 +7,7 @@ use clap::Args;
 use super::{Exit, Failure, say_all};
 use crate::config::connection::Place;
 use crate::config::{Config, Environment, schema};
+use crate::http::AccessPolicy;
 use crate::model::duration;
 use crate::model::forward::Forward;
 use crate::model::node::{Budget, Node, Slow};
@@ -33,6 +34,7 @@ impl Check {
         let config = Config::load(self.file.as_deref().or(named), environment)?;
         let mut lines = vec![format!("{}: good", config.source())];
         let address = Address::of(&config.redis).map_err(|why| why.of(config.source()))?;
+        AccessPolicy::read(&config.http, &config.source())?;
         let redis = match &config.redis.place {
             Place::BuiltIn => {
                 format!("built in, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display())

@@ -116,6 +116,12 @@ fn writable(path: &Path) -> Option<String> {
 fn warning(path: &Path, is_secret: bool) -> Option<String> {
     let meta = path.metadata().ok().filter(Metadata::is_file)?;
     let (shown, mode, owner) = (path.display(), meta.mode() & 0o777, meta.uid());
+    if let Some(link) = path.symlink_metadata().ok().filter(|link| link.is_symlink() && is_strangers(link)) {
+        return Some(format!(
+            "the link {shown} belongs to user {}, who can change it: chown -h it to root or to the user of dripd",
+            link.uid()
+        ));
+    }
     if is_strangers(&meta) {
         return Some(format!(
             "{shown} belongs to user {owner}, who can change it: chown it to root or to the user of dripd"

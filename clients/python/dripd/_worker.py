@@ -10,7 +10,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -92,7 +92,7 @@ def check(run: object) -> None:
 
 
 def _has_not_run(reply: object) -> bool:
-    return inspect.isawaitable(reply) or inspect.isasyncgen(reply) or inspect.isgenerator(reply) or isinstance(reply, Future)
+    return inspect.isawaitable(reply) or isinstance(reply, (AsyncIterator, Future, Iterator))
 
 
 class _NotRun(TypeError):

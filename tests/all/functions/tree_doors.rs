@@ -33,7 +33,7 @@ impl Tree {
         let waits = |n: usize| self.nodes[n].is_paused || matches!(self.nodes[n].place, Place::Full(_));
         let above = self.above(n);
         let latest = above.iter().map(|b| self.nodes[*b].due.max(self.nodes[*b].went_on)).fold(due, u64::max);
-        let is_stuck = waits(n) || above.iter().any(|b| waits(*b)) || latest + 1_000_000 < now;
+        let is_stuck = waits(n) || self.is_full(n, now) || above.iter().any(|b| waits(*b)) || latest + 1_000_000 < now;
         if is_stuck { ms.max(1_000) } else { ms }
     }
 

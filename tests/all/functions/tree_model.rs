@@ -72,6 +72,8 @@ pub(super) struct Pair {
     pub(super) case: Case,
     pub(super) tree: Tree,
     pub(super) now: u64,
+    /// When something happened last.
+    told: u64,
     pub(super) rng: Rng,
     pub(super) pushed: u64,
     with: Vec<With>,
@@ -206,6 +208,7 @@ impl Pair {
             case,
             tree,
             now: T0 + 1,
+            told: T0 + 1,
             rng: Rng::with_seed(0),
             pushed: 0,
             with: Vec::new(),
@@ -220,8 +223,10 @@ impl Pair {
         self.with.contains(&it)
     }
 
-    /// A line of the story.
+    /// A line of the story. What happened before has taken budgets without work out of their lines.
     pub(super) fn tell(&mut self, what: &str) {
+        self.tree.settle_emptied(self.told);
+        self.told = self.now;
         self.story.push(format!("{} {what}", self.now - T0));
     }
 
@@ -283,7 +288,7 @@ impl Pair {
             }
             16..18 => {
                 self.now += [MS, 30 * MS, 400 * MS, 5 * S][self.rng.usize(0..4)];
-                self.story.push(format!("{} late", self.now - T0));
+                self.tell("late");
                 self.settle();
             }
             24.. => self.work(),
@@ -337,7 +342,7 @@ impl Pair {
     pub(super) fn settle_what_came(&mut self) {
         let look = self.tree.nodes.iter().filter_map(|node| node.later.next_look()).min();
         if look.is_some_and(|look| look <= self.now) {
-            self.story.push(format!("{} settle", self.now - T0));
+            self.tell("settle");
             self.settle();
         }
     }
@@ -353,7 +358,7 @@ impl Pair {
         let ttl = [None, None, Some(5), Some(300), Some(4_000)][self.rng.usize(0..5)];
         let delay = [None, None, None, Some(1), Some(40), Some(300), Some(4_000)][self.rng.usize(0..7)];
         let asked = Asked { cost, ttl, delay };
-        self.story.push(format!("{} submit {id} {job} {asked:?}", self.now - T0));
+        self.tell(&format!("submit {id} {job} {asked:?}"));
         let mut words = vec!["ID".to_owned(), job.clone(), "COST".into(), cost.to_string()];
         for (option, value) in [("TTL", ttl), ("DELAY", delay)] {
             words.extend(value.into_iter().flat_map(|ms| [option.to_owned(), ms.to_string()]));

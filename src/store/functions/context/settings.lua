@@ -13,12 +13,12 @@ do
   local NAMES_MOST, GLOBS_MOST = 100000, 100
   local LOOK_AGAIN_US = 60000000 -- when a setting of a newer version is looked at again
 
-  local changes = 0
+  local changes, loaded_at = 0, nil -- since this library was loaded
 
-  -- new_version: a name that no other change of settings has.
+  -- new_version: a name that no other change of settings has, whatever the clock of the caller says.
   local function new_version(ctx)
-    changes = changes + 1
-    return digits(ctx.now) .. '-' .. changes .. '-' .. context.server()
+    loaded_at, changes = loaded_at or table.concat(call('TIME'), '.'), changes + 1
+    return digits(ctx.now) .. '-' .. changes .. '-' .. loaded_at .. '-' .. context.server()
   end
 
   -- touched: a setting was changed at `now`. `globs` is the JSON of all globs where one of them changed, else `name` is

@@ -1,4 +1,4 @@
--- needs: base, base.names
+-- needs: base, base.keys, base.names
 -- Positions: how far the group `workers` of a ready stream has come, to notice where somebody moved it with XGROUP
 -- SETID past jobs that no worker has read.
 --
@@ -39,17 +39,25 @@ do
 
   local function field_of(route_name) return 'group:' .. route_name end
 
-  -- By stream: how many entries dripd deleted, in this process and since the library was loaded.
-  local deleted, streams = {}, 0
+  -- By stream: `deleted`, how many entries dripd deleted in this process since the library was loaded, and `made`, how
+  -- many those were when it made the stream, where it did.
+  local counts, streams = {}, 0
   local STREAMS_MOST = 10000
+
+  local function counts_of(stream)
+    local of = counts[stream]
+    if not of then
+      if streams >= STREAMS_MOST then counts, streams = {}, 0 end
+      of, streams = { deleted = 0 }, streams + 1
+      counts[stream] = of
+    end
+    return of
+  end
 
   -- note_deleted: so many entries of a stream were deleted, all of them finished. Replies that number.
   function position.note_deleted(stream, n)
-    if not deleted[stream] then
-      if streams >= STREAMS_MOST then deleted, streams = {}, 0 end
-      deleted[stream], streams = 0, streams + 1
-    end
-    deleted[stream] = deleted[stream] + n
+    local of = counts_of(stream)
+    of.deleted = of.deleted + n
     return n
   end
 
@@ -59,7 +67,8 @@ do
   local function text_of(id, read) return run_id() .. ' ' .. id .. ' ' .. (read and digits(read) or '-') end
 
   -- made: the group of a stream was made: of a new one, or (`read` is false) of one with entries.
-  function position.made(k, route_name, read)
+  function position.made(k, route_name, stream, read)
+    if read then counts_of(stream).made = counts_of(stream).deleted end
     call('HSET', k.policy, field_of(route_name), text_of('0-0', read))
   end
 
@@ -72,6 +81,10 @@ do
     local is_of_this, p = by ~= nil and by == run_id(), all[route_name]
     if not p or not is_of_this or p.stored ~= text then
       p = { id = id or '0-0', read = is_of_this and tonumber(read) or false, skipped = {}, stored = text }
+      local made = counts_of(keys.ready(ctx.space, route_name)).made
+      if p.read == 0 and made then
+        p.seen = { room = ctx.memory.rooms[route_name], sent = 0, length = 0, deleted = made }
+      end
       all[route_name] = p
     end
     return p
@@ -97,7 +110,7 @@ do
   local function lost(ctx, p, route_name, stream, length)
     local seen, r = p.seen, ctx.memory.rooms[route_name]
     if not seen or seen.room ~= r then return nil end
-    return seen.length + (r and r.sent - seen.sent or 0) - ((deleted[stream] or 0) - seen.deleted) - length
+    return seen.length + (r and r.sent - seen.sent or 0) - (counts_of(stream).deleted - seen.deleted) - length
   end
 
   -- tells: whether it tells of a move that the count of a group is gone: that is also so where somebody deleted an
@@ -128,7 +141,7 @@ do
     end
     if read and group.lag then p.has_lost = false end
     local r = ctx.memory.rooms[route_name]
-    p.read, p.seen = read, { room = r, sent = r and r.sent, length = length, deleted = deleted[stream] or 0 }
+    p.read, p.seen = read, { room = r, sent = r and r.sent, length = length, deleted = counts_of(stream).deleted }
   end
 
   -- is_of_future: whether a group is set to an id from after now: it may be one that the stream has not reached.

@@ -21,7 +21,7 @@ do
       or pcall_redis('XGROUP', 'CREATE', stream, 'workers', '0', 'MKSTREAM')
     local err = is_error(made)
     if err and not find(err, 'BUSYGROUP', 1, true) then return err end
-    if not err then position.made(k, name, is_new and 0) end
+    if not err then position.made(k, name, stream, is_new and 0) end
     call('SADD', k.routes, name)
   end
 

@@ -234,6 +234,10 @@ do
       local type = call('TYPE', key).ok
       if type ~= 'hash' and type ~= 'none' then is_wrong(key, type, 'hash', 'slots') end
     end
+    if not wrong[1] and alive(ctx) == 0 then -- or past another one
+      local key, wanted = keys.misused(ctx.space)
+      if key then is_wrong(key, call('TYPE', key).ok, wanted, 'slots') end
+    end
     local aside, r = aside_of(ctx, b.name), route.look(ctx, s.p.route)
     is_wrong(aside.retry.key, aside.retry.wrong, 'sorted set')
     is_wrong(aside.later.key, aside.later.wrong, 'sorted set', 'delayed')

@@ -1,4 +1,4 @@
--- needs: base, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
+-- needs: base, base.keys, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
 -- Figures: what monitoring reads of a prefix: counters, sizes and ages, in one call whose cost does not depend on the
 -- number of buckets. Nothing is written.
 
@@ -84,11 +84,17 @@ do
   --          { route, undelivered, with workers, entries, ms of the oldest that is undelivered, ... },
   --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons, and budgets:
   --          how many of the nodes with work are budgets }
+  -- errors WRONGTYPE: no daemon says that it runs, and here is a key that none gets past
   -- cost   O(routes, daemons, held routes)
   function figures.read(ctx)
+    local living = number(daemons.count(ctx.k.daemons, ctx.now))
+    if living == 0 then
+      local key, wanted = keys.misused(ctx.space)
+      if key then return base.wrong_type(key, wanted) end
+    end
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), of_routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
         'delayed', delayed.in_all(ctx),
-        'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }
+        'daemons', living, 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }
   end
 end
