@@ -87,7 +87,7 @@ fn describe(status: &Status, config: &Config) -> String {
     if status.daemons.is_empty() && stops_all {
         line("daemons", "not known: none can say that it runs while redis refuses writes".to_owned());
     } else if status.daemons.is_empty() {
-        line("DAEMONS", "NONE RUNS: nothing leaves a bucket; start one with `dripd run`".to_owned());
+        line("DAEMONS", "NONE RUNS: nothing leaves a bucket; start one with `dripd run`; where one runs, `dripd explain BUCKET` says what stops it".to_owned());
     }
     for daemon in &status.daemons {
         line("daemon", describe_daemon(daemon));

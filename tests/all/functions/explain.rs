@@ -367,6 +367,27 @@ fn a_wrong_type_where_the_jobs_in_flight_are_counted() {
     assert_eq!(says(&mut case, T0, "acme")[0], words);
 }
 
+/// A daemon that does not get past a key says no more that it runs.
+#[test]
+fn a_wrong_type_that_no_daemon_gets_past_is_named_before_it_is_said_that_none_runs() {
+    for (word, wanted) in [("rest", "sorted set"), ("routes", "set"), ("stats", "hash")] {
+        let mut case = Case::with("");
+        case.push_at(T0, "acme", &["1"]);
+        let key = case.key(word);
+        let _: redis::Value = case.cmd(&["DEL", &key]);
+        let _: String = case.cmd(&["SET", &key, "x"]);
+        let words = format!(
+            "nothing leaves: the key {key} holds a string, not a {wanted}; see what it is, then rename or delete it"
+        );
+        assert_eq!(says(&mut case, T0, "acme").last(), Some(&words));
+        let why = case
+            .try_fcall::<redis::Value>("drip__figures", &["policy"], &[T0.to_string()])
+            .expect_err(word)
+            .to_string();
+        assert!(why.contains(&format!("{key} holds a string and must hold a {wanted}")), "{why}");
+    }
+}
+
 #[test]
 fn to_explain_changes_nothing() {
     let mut case = Case::with("[defaults]\nrate = '1/m'\n[[bucket]]\nmatch = 'm'\nroute = 'mail'\n");

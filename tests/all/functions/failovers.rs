@@ -34,6 +34,8 @@ struct World {
     /// When jobs below {p} have left.
     left: Vec<u64>,
     seen: BTreeSet<(&'static str, String)>,
+    /// Whether a daemon has drained the primary since it became one.
+    is_drained: bool,
     story: Vec<String>,
 }
 
@@ -71,6 +73,7 @@ impl World {
             hand: Vec::new(),
             left: Vec::new(),
             seen: BTreeSet::new(),
+            is_drained: false,
             story: vec![format!("seed {seed}\n{toml}")],
         }
     }
@@ -91,6 +94,7 @@ impl World {
     fn settle(&mut self) -> i64 {
         let now = self.now;
         let wait = self.case().settle_at(now).wait_us;
+        self.is_drained = true;
         for stream in STREAMS {
             for entry in self.case().stream(stream) {
                 if self.seen.insert((stream, entry.text("job")))
@@ -162,8 +166,12 @@ impl World {
         }
     }
 
-    /// The other server has all that the primary has, and is the primary.
+    /// The other server has all that the primary has, and is the primary. A server is none for so short that no daemon drains it.
     fn fails_over(&mut self) {
+        if !self.is_drained {
+            self.settle();
+        }
+        self.is_drained = false;
         self.tell("the other server takes over");
         let [primary, other] = &mut self.cases;
         replicate(primary, other);

@@ -440,6 +440,10 @@ fn sequences_that_once_differed_do_so_no_more() {
     let a_slow_down_after_one_that_is_forgotten =
         [Op::Atomic(2, 1), Op::Slow(slow::Op::Again(2)), Op::Advance(86_400_000), Op::Slow(slow::Op::Slow(2, Some(1)))];
     follow(0, &a_slow_down_after_one_that_is_forgotten).unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn sequences_of_scarce_routes_that_once_differed_do_so_no_more() {
     let a_bucket_that_moves_to_a_route_whose_line_it_left_long_ago = [
         Op::Atomic(1, 2),
         Op::WithOptions(options::Op::Submit(options::Submit::plain(0))),

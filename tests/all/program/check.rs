@@ -211,3 +211,13 @@ fn check_says_what_jobs_with_options_get_and_that_a_plain_push_tells_no_time() {
     assert!(out.contains(" job_rate 500/m dedup 1h ttl 30s\n"), "{out}");
     assert_eq!(out.matches("a plain LPUSH tells no time").count(), 1, "{out}");
 }
+
+#[test]
+fn a_file_of_a_token_that_a_daemon_would_refuse_is_refused_here_too() {
+    let shell = Shell::new("[[http.token]]\nname = 't'\nfile = 'token'\nmay = 'operate'\n");
+    let (code, out, err) = shell.run(&["check"]);
+    assert!(code == 78 && err.contains("cannot be read"), "{code} {out}{err}");
+    shell.file("token", "\n");
+    let (code, out, err) = shell.run(&["check"]);
+    assert!(code == 78 && err.contains("has no token in its first line"), "{code} {out}{err}");
+}
