@@ -13,12 +13,13 @@ do
   local NAMES_MOST, GLOBS_MOST = 100000, 100
   local LOOK_AGAIN_US = 60000000 -- when a setting of a newer version is looked at again
 
-  local changes, loaded_at = 0, nil -- since this library was loaded
+  local changes = 0
 
-  -- new_version: a name that no other change of settings has, whatever the clock of the caller says.
+  -- new_version: a name that no other change of settings has. A library that is loaded anew counts on from the one in
+  -- force: two changes may be of the same time.
   local function new_version(ctx)
-    loaded_at, changes = loaded_at or table.concat(call('TIME'), '.'), changes + 1
-    return digits(ctx.now) .. '-' .. changes .. '-' .. loaded_at .. '-' .. context.server()
+    changes = max(changes, tonumber(match(ctx.rec.version or '', '^%d+%-(%d+)%-') or 0)) + 1
+    return digits(ctx.now) .. '-' .. changes .. '-' .. context.server()
   end
 
   -- touched: a setting was changed at `now`. `globs` is the JSON of all globs where one of them changed, else `name` is

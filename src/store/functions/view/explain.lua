@@ -230,14 +230,9 @@ do
       if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
     end
     is_wrong(b.queue, b.wrong, 'list')
-    for _, key in ipairs({ ctx.k.budgets, ctx.k.waiting }) do -- no daemon gets past them
-      local type = call('TYPE', key).ok
-      if type ~= 'hash' and type ~= 'none' then is_wrong(key, type, 'hash', 'slots') end
-    end
-    if not wrong[1] and alive(ctx) == 0 then -- or past another one
-      local key, wanted = keys.misused(ctx.space)
-      if key then is_wrong(key, call('TYPE', key).ok, wanted, 'slots') end
-    end
+    local broken, must = keys.misused(ctx.space)
+    local stops_all = broken == ctx.k.budgets or broken == ctx.k.waiting -- no daemon gets past these, or past another
+    if broken and (stops_all or alive(ctx) == 0) then is_wrong(broken, call('TYPE', broken).ok, must, 'slots') end
     local aside, r = aside_of(ctx, b.name), route.look(ctx, s.p.route)
     is_wrong(aside.retry.key, aside.retry.wrong, 'sorted set')
     is_wrong(aside.later.key, aside.later.wrong, 'sorted set', 'delayed')
