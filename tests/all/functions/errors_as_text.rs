@@ -53,7 +53,7 @@ fn an_error_of_a_wrong_type_names_the_key() {
     let words = "ready schedule rest level retries policy reached routes stats rejected dead wake daemons paused settings globs ends events \
         refused waiting budgets full slots inflight slow windows over changed unset turns delays paid adjusted told uncounted \
         queue:a retry:a delayed:a jobs:a ids:a";
-    let mut told = 0;
+    let (mut told, mut other) = (0, Case::with(""));
     for word in words.split_whitespace() {
         let toml = "[defaults]\nrate = '1/s'\nconcurrency = 3\nquota = '9/d'\nwithin = 'p'\n[[budget]]\nmatch = 'p'\nrate = '5/s'\n";
         let mut case = Case::with(toml);
@@ -79,6 +79,7 @@ fn an_error_of_a_wrong_type_names_the_key() {
             ("drip__drain", "schedule", &[&at]),
         ];
         for (function, of, args) in calls {
+            other.peek_at(T0, "a"); // this space is opened anew
             let Err(why) = case.try_fcall::<redis::Value>(function, &[of], args) else { continue };
             let why = why.to_string();
             if why.contains("WRONGTYPE") {

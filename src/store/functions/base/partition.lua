@@ -102,11 +102,11 @@ do
   end
 
   -- not_opened: the refusal of a call whose context raised an error. A key without a tag in a cluster gets a text of
-  -- its own: no other key of its space can be reached. Otherwise the error is passed on.
+  -- its own: no other key of its space can be reached. Otherwise the error is raised again.
   function partition.not_opened(err, name)
     local text = base.message_of(err)
     if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then
-      return redis.error_reply(text)
+      error(err, 0)
     end
     return base.refuse(
       'BADBUCKET',
