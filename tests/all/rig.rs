@@ -466,10 +466,16 @@ impl Case {
 
     /// One wake of some buckets at a time.
     pub fn wake_at(&mut self, now: u64, buckets: &[&str]) -> Drained {
+        self.wake_some_at(now, buckets).0
+    }
+
+    /// The same, and at how many of these queues the call has looked.
+    pub fn wake_some_at(&mut self, now: u64, buckets: &[&str]) -> (Drained, usize) {
         let keys: Vec<_> = buckets.iter().map(|bucket| format!("queue:{bucket}")).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
         let reply: Vec<Value> = self.fcall("drip__wake", &keys, &[now.to_string()]);
-        drained(&reply)
+        let looked: usize = redis::from_redis_value(reply[7].clone()).expect("a number");
+        (drained(&reply), looked)
     }
 
     /// Drains at a time until nothing more is to be done then; all of it added up.

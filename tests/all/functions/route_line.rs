@@ -16,7 +16,7 @@ pub(super) fn floods(name: &str, n: usize, jobs: usize) -> Vec<Push> {
 }
 
 /// How many jobs a second each bucket with this name gave, from `from` to `to`.
-fn rates(world: &World, name: &str, n: usize, from: u64, to: u64) -> Vec<f64> {
+pub(super) fn rates(world: &World, name: &str, n: usize, from: u64, to: u64) -> Vec<f64> {
     let by_bucket = world.by_bucket();
     let within = |at: &Vec<u64>| at.iter().filter(|t| (from..to).contains(&(**t - T0))).count();
     let of = |k: usize| by_bucket.get(&format!("{name}{k}")).map_or(0, within);
@@ -24,16 +24,16 @@ fn rates(world: &World, name: &str, n: usize, from: u64, to: u64) -> Vec<f64> {
 }
 
 #[track_caller]
-fn assert_near(what: &str, rate: f64, wanted: f64, off: f64) {
+pub(super) fn assert_near(what: &str, rate: f64, wanted: f64, off: f64) {
     assert!((rate / wanted - 1.0).abs() <= off, "{what}: {rate:.3}/s, {wanted}/s by the simulation");
 }
 
 #[track_caller]
-fn assert_each(what: &str, rates: &[f64], wanted: f64, off: f64) {
+pub(super) fn assert_each(what: &str, rates: &[f64], wanted: f64, off: f64) {
     assert!(rates.iter().all(|rate| (rate / wanted - 1.0).abs() <= off), "{what}: {rates:.2?}, not {wanted}/s each");
 }
 
-fn sum(rates: &[f64]) -> f64 {
+pub(super) fn sum(rates: &[f64]) -> f64 {
     rates.iter().sum()
 }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 
-use super::delivered::{Hand, World};
+use super::delivered::{Hand, Push, World};
 use super::flow::{set_at, slow_at, unset_at};
-use super::route_line::WINDOW;
+use super::route_line::{WINDOW, assert_each, assert_near, floods, rates, sum};
 use super::tree_model::number;
 use crate::rig::{MS, S, T0};
 
@@ -90,6 +90,107 @@ fn in_random_worlds_workers_are_used_and_every_bucket_gets_about_its_share() {
     println!("the worst share of each world: {worst:.2?}");
     let (tenth, median) = (if worlds < 30 { 1.0 } else { worst[worlds / 10] }, worst[worlds / 2]);
     assert!(worst[0] >= 0.72 && tenth >= 0.8 && median >= 0.92, "by the simulation 0.76, 0.84, 0.97: {worst:.2?}");
+}
+
+/// A world of buckets `<name><k>` below budgets, and of `o<k>` without one.
+fn below(budgets: &str, children: &str, others: u32) -> String {
+    format!("[defaults]\ncapacity = 100000\nrate = '{others}/s'\n{budgets}{children}{WINDOW}")
+}
+
+#[test]
+fn forty_below_a_budget_that_never_stops_them_have_as_much_as_forty_others() {
+    let budget = "[[budget]]\nmatch = 'p'\nrate = '3000/s'\n";
+    let toml = below(budget, "[[bucket]]\nmatch = 'p*'\nwithin = 'p'\nrate = '150/s'\n", 150);
+    let load = [floods("p", 40, 200), floods("o", 40, 200)].concat();
+    let mut world = World::new(&toml, (0..30).map(|_| Hand::varying(100 * MS, 200)).collect(), load);
+    world.run(20 * S);
+    let all = [rates(&world, "p", 40, 2 * S, 20 * S), rates(&world, "o", 40, 2 * S, 20 * S)].concat();
+    assert_near("together", sum(&all), 300.7, 0.05);
+    assert_each("each", &all, 3.76, 0.05);
+    world.audit();
+}
+
+#[test]
+fn twenty_budgets_over_a_scarce_route_and_a_fast_one_lose_nothing_at_either() {
+    let budgets: String = (0..20).map(|b| format!("[[budget]]\nmatch = 'c{b}'\nrate = '30/s'\n")).collect();
+    let child = |b: usize, route: &str| {
+        format!("[[bucket]]\nmatch = '{route}{b}.*'\nwithin = 'c{b}'\nrate = '20/s'\nroute = '{route}'\n")
+    };
+    let children: String = (0..20).map(|b| child(b, "scarce") + &child(b, "fast")).collect();
+    let names = |route: &str| {
+        (0..20).flat_map(|b| (0..2).map(move |k| (b, k))).map(|(b, k)| format!("{route}{b}.{k}")).collect::<Vec<_>>()
+    };
+    let load: Vec<Push> =
+        [names("scarce"), names("fast")].concat().iter().map(|name| World::backlog(0, name, 600)).collect();
+    let hands =
+        (0..4).map(|_| Hand::of("scarce", 100 * MS, 200)).chain((0..10).map(|_| Hand::of("fast", 10 * MS, 200)));
+    let mut world = World::new(&below(&budgets, &children, 20), hands.collect(), load);
+    world.run(22 * S);
+    let each = |route: &str| -> Vec<f64> {
+        let by_bucket = world.by_bucket();
+        names(route)
+            .iter()
+            .map(|name| by_bucket[name].iter().filter(|at| **at >= T0 + 2 * S).count() as f64 / 20.0)
+            .collect()
+    };
+    assert_each("at the scarce one", &each("scarce"), 1.0, 0.15); // 20 jobs: two more or less are 10 %
+    assert_each("at the fast one", &each("fast"), 14.0, 0.05);
+    world.audit();
+}
+
+#[test]
+fn a_quiet_bucket_beside_fifty_floods_has_its_rate() {
+    let toml = below("", "[[bucket]]\nmatch = 'quiet*'\nrate = '1/s'\n", 1_000);
+    let load = [floods("f", 50, 200), floods("quiet", 1, 100)].concat();
+    let mut world = World::new(&toml, vec![Hand::varying(10 * MS, 200)], load);
+    world.run(32 * S);
+    assert_near("the quiet one", rates(&world, "quiet", 1, 2 * S, 32 * S)[0], 0.97, 0.05);
+    assert_each("the floods", &rates(&world, "f", 50, 2 * S, 32 * S), 1.98, 0.05);
+    world.audit();
+}
+
+#[test]
+fn bursts_of_a_hundred_siblings_take_no_more_than_their_turns() {
+    let children = "[[bucket]]\nmatch = 'k*'\nwithin = 'p'\nrate = '1/s'\n[[bucket]]\nmatch = 'f*'\nwithin = 'p'\nrate = '1000/s'\n";
+    let toml = below("[[budget]]\nmatch = 'p'\nrate = '1000/s'\n", children, 100);
+    let bursts = (0..8).flat_map(|n| (0..100).map(move |k| World::backlog(n * 5 * S, &format!("k{k}"), 2)));
+    let load = bursts.chain(floods("f", 1, 2_000)).chain(floods("o", 10, 2_000)).collect();
+    let mut world = World::new(&toml, (0..4).map(|_| Hand::varying(50 * MS, 200)).collect(), load);
+    world.run(40 * S);
+    assert_near("the siblings", sum(&rates(&world, "k", 100, 0, 40 * S)), 40.0, 0.05);
+    assert_near("the others", sum(&rates(&world, "o", 10, 0, 40 * S)), 37.3, 0.05);
+    world.audit();
+}
+
+#[test]
+fn workers_that_are_all_away_for_ten_seconds_change_no_share() {
+    let toml = below("[[budget]]\nmatch = 'p'\nrate = '30/s'\n", "[[bucket]]\nmatch = 'p*'\nwithin = 'p'\n", 20);
+    let hand = Hand { shifts: vec![(0, 10 * S), (20 * S, 60 * S)], ..Hand::varying(100 * MS, 200) };
+    let load = [floods("p", 10, 1_000), floods("o", 5, 1_000)].concat();
+    let mut world = World::new(&toml, vec![hand; 5], load);
+    world.run(60 * S);
+    assert_each("below the budget", &rates(&world, "p", 10, 0, 60 * S), 2.445, 0.05);
+    assert_each("the others", &rates(&world, "o", 5, 0, 60 * S), 3.45, 0.05);
+    world.audit();
+}
+
+/// It is away from the line of the scarce route most of the time, because its next job is due later than the window.
+#[test]
+fn a_budget_of_a_low_rate_has_its_turns_at_a_scarce_route() {
+    // Half of its rate, and no more than a turn in each round of 21.
+    for (rate, turns) in [(1, 0.5), (2, 0.95), (3, 0.95)] {
+        let budget = format!("[[budget]]\nmatch = 'p'\nrate = '{rate}/s'\n");
+        let children = "[[bucket]]\nmatch = 's*'\nwithin = 'p'\nroute = 'scarce'\n[[bucket]]\nmatch = 'r*'\nwithin = 'p'\n\
+                        [[bucket]]\nmatch = 'o*'\nroute = 'scarce'\n";
+        let load = [floods("s", 1, 500), floods("r", 1, 500), floods("o", 20, 500)].concat();
+        let hands = vec![Hand::of("scarce", 50 * MS, 500), Hand::always(5 * MS)];
+        let mut world = World::new(&below(&budget, children, 10), hands, load);
+        world.run(62 * S);
+        let of = |name: &str| rates(&world, name, 1, 2 * S, 62 * S)[0];
+        assert_near("at the scarce one", of("s"), turns, 0.1);
+        assert_near("at the other", of("r"), f64::from(rate) - turns, 0.1);
+        world.audit();
+    }
 }
 
 /// The routes of such a world: with workers that are scarce, that are not, and with none.

@@ -1,5 +1,5 @@
 -- needs: base, context, dispatch, dispatch.fast_path, limits.slots, pace.rate, policy.chain, policy.record,
---   queue.retries, route.room, state.bucket, state.waiting, tree.budget, tree.path
+--   queue.retries, route.room, state.bucket, state.line, state.waiting, tree.budget, tree.path
 -- Serve: the turn of a budget, on the schedule or at a route. It grants turns to its children in the order of their
 -- ranks. A child that is a budget grants a turn in its place, and so on down to a bucket, which lets out one job. The
 -- routes that take jobs now are a set, `takes`: one that turns out to take none is removed from it.
@@ -137,7 +137,9 @@ do
         if gone or not next(takes) then break end
       end
       if not next(takes) then break end
+      local before = left
       gone, left = turn(ctx, b, takes, left, allows(ctx, b, left), stands)
+      if gone then line.counted(ctx, gone, id, budget.turns(ctx, b, gone), before - left) end
       if not gone or not stands then break end
     end
     budget.enter_after_turn(ctx, b)

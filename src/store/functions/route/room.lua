@@ -46,7 +46,7 @@
 --   done, level            of a list: how many jobs were sent up to the last mark that was taken, and after it, while
 --   one is there that should have been taken
 --   turned_us              in a call that looked for what stands in its line, or added to it: when that was
---   tags, tag_count, time, line_call   of its line (state/line)
+--   tags, tag_count, time, places, line_call   of its line (state/line)
 --   taken_most             the highest number of taken jobs that was replied (view/routes)
 --   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
 -- A room is believed while its numbers prove that no bound is exceeded, for 100 ms at most, and never from before

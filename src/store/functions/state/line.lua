@@ -6,7 +6,8 @@
 --
 -- The virtual time of a line is the highest finish tag that was served, and no less than the lowest tag in the line
 -- less 1. A bucket has 1 turn in each round, a budget as many as children of it wait for the route (`turns`), so its
--- tag grows by 1/turns with each. Tags exist only in memory, in the room of the route: `tags`, `tag_count`, `time`.
+-- tag grows by 1/turns with each. Tags exist only in memory, in the room of the route: `tags`, `tag_count`, `time`, and
+-- `places`: the ranks of budgets that have not had their turn.
 -- They are forgotten where nothing stood in the line for a second.
 
 local line = {}
@@ -19,7 +20,9 @@ do
     local r, now = room.known(ctx, name), ctx.now
     if r.line_call == ctx.calls then return r end
     local is_over = now - r.turned_us > ANEW_US or now < r.turned_us
-    if not r.tags or is_over or r.tag_count > TAGS_MOST then r.tags, r.tag_count = {}, 0 end
+    if not r.tags or is_over or r.tag_count > TAGS_MOST then
+      r.tags, r.places, r.tag_count = {}, {}, 0
+    end
     if is_over then r.time = 0 end
     local first = route.is_held(ctx, name) and waiting.first(ctx, waiting.route_key(ctx, name))
     if first then r.time = max(r.time, first.rank - 1) end
@@ -34,18 +37,33 @@ do
     return (tag and max(tag, r.time - 1) or r.time) + 1 / turns
   end
 
-  -- join: a node joins the line of a route; `rank` is nil where it is to be computed.
+  -- join: a node joins the line of a route; `rank` is nil where it is to be computed. A budget that left before
+  -- it had a turn comes back to its place: else one of a low rate, which is away most of the time, would never have
+  -- one.
   function line.join(ctx, name, id, due, turns, rank)
-    rank = rank or line.finish_of(ctx, name, id, turns)
+    local is_budget, r = chain.budget_of(id), line.begin(ctx, name)
+    rank = rank or is_budget and r.places[id] or line.finish_of(ctx, name, id, turns)
+    if is_budget then r.places[id] = rank end
     route.hold(ctx, name)
     local key = waiting.route_key(ctx, name)
-    if chain.budget_of(id) then waiting.place(ctx, key, id, due, rank) else waiting.join(ctx, key, id, due, rank) end
+    if is_budget then waiting.place(ctx, key, id, due, rank) else waiting.join(ctx, key, id, due, rank) end
+  end
+
+  -- counted: n jobs of a budget have left for a route outside of its line, because the route took more than what was
+  -- due there. They count as turns: else what is free would always go to the same one.
+  function line.counted(ctx, name, id, turns, n)
+    local r = room.known(ctx, name)
+    if r.tag_count == 0 or ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then return end
+    local tag = r.tags[id]
+    if not tag then r.tag_count = r.tag_count + 1 end
+    r.places[id] = nil
+    r.tags[id] = (tag and max(tag, r.time - 1) or r.time) + n / turns
   end
 
   -- served: a job of a node that stood in the line with this rank has left for the route.
   function line.served(ctx, name, id, rank)
     local r = line.begin(ctx, name)
     if not r.tags[id] then r.tag_count = r.tag_count + 1 end
-    r.tags[id], r.time = rank, max(r.time, rank)
+    r.tags[id], r.places[id], r.time = rank, nil, max(r.time, rank)
   end
 end
