@@ -112,7 +112,8 @@ fn forty_below_a_budget_that_never_stops_them_have_as_much_as_forty_others() {
 
 #[test]
 fn twenty_budgets_over_a_scarce_route_and_a_fast_one_lose_nothing_at_either() {
-    let budgets: String = (0..20).map(|b| format!("[[budget]]\nmatch = 'c{b}'\nrate = '30/s'\n")).collect();
+    let budget = |b: usize| format!("[[budget]]\nmatch = 'c{b}'\nrate = '30/s'\n");
+    let budgets: String = (0..20).map(budget).collect();
     let child = |b: usize, route: &str| {
         format!("[[bucket]]\nmatch = '{route}{b}.*'\nwithin = 'c{b}'\nrate = '20/s'\nroute = '{route}'\n")
     };
