@@ -103,7 +103,7 @@ const RULES: &[Rule] = &[
     ),
     lua(
         "jobs that a moved group skipped go back into their buckets",
-        "local is_moved = newest or has_fallen or p.read and not read and tells(p, stream, group, missing)",
+        "local is_moved = newest or has_fallen or p.read and not read and shows_move(p, stream, group, missing)",
         "local is_moved = newest",
         "functions::ready functions::moved_groups",
     ),

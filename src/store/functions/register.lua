@@ -22,9 +22,9 @@ do
     local text = base.message_of(why)
     if find(text, 'WRONGTYPE', 1, true) then
       local space, bucket = keys.space_in(key or '')
-      local misused, wanted = nil, nil
-      if space then misused, wanted = keys.misused(space, bucket) end
-      if misused then return base.wrong_type(misused, wanted) end
+      local wrong, wanted = nil, nil
+      if space then wrong, wanted = keys.of_wrong_type(space, bucket) end
+      if wrong then return base.wrong_type(wrong, wanted) end
     end
     if find(text, '^%u+ ') then return redis.error_reply(text) end
     error(why, 0)

@@ -187,10 +187,10 @@ do
     end
   end
 
-  -- misused: the first of the keys of a space, and of one of its buckets, that holds something else than dripd keeps
-  -- there, and what that is; or nil. For errors, because Redis does not say which key is of the wrong type.
+  -- of_wrong_type: the first of the keys of a space, and of one of its buckets, that holds something else than it must,
+  -- and what it must hold; or nil. Redis does not say which key an error of a wrong type is about.
   -- cost  a call for each word
-  function keys.misused(space, bucket)
+  function keys.of_wrong_type(space, bucket)
     local k, wanted, all = keys.of(space), {}, {}
     for word, type in pairs(WHOLE) do wanted[k[word]] = type end
     for part, type in pairs(bucket and OF_BUCKETS or {}) do wanted[k[part] .. bucket] = type end

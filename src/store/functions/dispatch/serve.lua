@@ -139,7 +139,7 @@ do
       if not next(takes) then break end
       local before = left
       gone, left = turn(ctx, b, takes, left, allows(ctx, b, left), stands)
-      if gone then line.counted(ctx, gone, id, budget.turns(ctx, b, gone), before - left) end
+      if gone then line.charge(ctx, gone, id, budget.turns(ctx, b, gone), before - left) end
       if not gone or not stands then break end
     end
     budget.enter_after_turn(ctx, b)

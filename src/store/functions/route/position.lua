@@ -105,17 +105,17 @@ do
     p.stored = text
   end
 
-  -- lost: how many entries of a stream of this length are missing since it was seen last: somebody else deleted them.
+  -- missing_since: how many entries of a stream of this length somebody else has deleted since it was seen last.
   -- Replies nil where that is not known, because the library was loaded since, or the route sends elsewhere.
-  local function lost(ctx, p, route_name, stream, length)
+  local function missing_since(ctx, p, route_name, stream, length)
     local seen, r = p.seen, ctx.memory.rooms[route_name]
     if not seen or seen.room ~= r then return nil end
     return seen.length + (r and r.sent - seen.sent or 0) - (counts_of(stream).deleted - seen.deleted) - length
   end
 
-  -- tells: whether it tells of a move that the count of a group is gone: that is also so where somebody deleted an
-  -- entry that it had not read.
-  local function tells(p, stream, group, missing)
+  -- shows_move: whether a count that is gone shows that the group was moved. It is also gone where somebody deleted an
+  -- entry that the group had not read.
+  local function shows_move(p, stream, group, missing)
     if missing then return not p.has_lost end
     local newest = base.by_name(call('XINFO', 'STREAM', stream))['max-deleted-entry-id']
     return not names.is_after(newest, group['last-delivered-id'])
@@ -125,10 +125,10 @@ do
   -- entry of the stream, where the group is set to an id after it.
   function position.see(ctx, p, route_name, stream, group, length, newest)
     local id, read = group['last-delivered-id'], group['entries-read'] or false
-    local has_fallen, missing = p.read and read and read < p.read, lost(ctx, p, route_name, stream, length)
+    local has_fallen, missing = p.read and read and read < p.read, missing_since(ctx, p, route_name, stream, length)
     if missing and missing > 0 then p.has_lost = true end
     if names.is_after(id, p.id) then
-      local is_moved = newest or has_fallen or p.read and not read and tells(p, stream, group, missing)
+      local is_moved = newest or has_fallen or p.read and not read and shows_move(p, stream, group, missing)
       local last = p.skipped[#p.skipped]
       if is_moved and #p.skipped >= SKIPPED_MOST then
         last.to = id
@@ -154,9 +154,9 @@ do
   -- which knows the newest entry. Replies the position.
   function position.glance(ctx, route_name, stream, group, length)
     local p, read = ctx.memory.positions[route_name] or position.of(ctx, route_name), group['entries-read'] or false
-    local is_left = p.read and read and read < p.read
+    local waits_for_pass = p.read and read and read < p.read
       or group['last-delivered-id'] ~= p.id and position.is_of_future(group)
-    if not is_left then position.see(ctx, p, route_name, stream, group, length) end
+    if not waits_for_pass then position.see(ctx, p, route_name, stream, group, length) end
     return p
   end
 end

@@ -13,7 +13,7 @@
 local line = {}
 do
   local ANEW_US = 1000000 -- after so long without a line nothing is known of its tags
-  local TAGS_MOST = 20000 -- nodes whose tags are remembered
+  local TAGS_MOST = 20000 -- nodes whose tags or places are remembered
 
   -- begin: the room of a route, with the virtual time of its line as it is now.
   function line.begin(ctx, name)
@@ -30,40 +30,47 @@ do
     return r
   end
 
-  -- finish_of: the finish tag of the next turn of a node at a route.
-  function line.finish_of(ctx, name, id, turns)
-    local r = line.begin(ctx, name)
+  -- tag_after: the tag of a node of a room, `step` further on.
+  local function tag_after(r, id, step)
     local tag = r.tags[id]
-    return (tag and max(tag, r.time - 1) or r.time) + 1 / turns
+    return (tag and max(tag, r.time - 1) or r.time) + step
   end
+
+  -- remember: a node of a room has this tag from now on, and no place that it may come back to.
+  local function remember(r, id, tag)
+    if not r.tags[id] and not r.places[id] then r.tag_count = r.tag_count + 1 end
+    r.tags[id], r.places[id] = tag, nil
+  end
+
+  -- finish_of: the finish tag of the next turn of a node at a route.
+  function line.finish_of(ctx, name, id, turns) return tag_after(line.begin(ctx, name), id, 1 / turns) end
 
   -- join: a node joins the line of a route; `rank` is nil where it is to be computed. A budget that left before
   -- it had a turn comes back to its place: else one of a low rate, which is away most of the time, would never have
   -- one.
   function line.join(ctx, name, id, due, turns, rank)
     local is_budget, r = chain.budget_of(id), line.begin(ctx, name)
-    rank = rank or is_budget and r.places[id] or line.finish_of(ctx, name, id, turns)
-    if is_budget then r.places[id] = rank end
+    rank = rank or is_budget and r.places[id] or tag_after(r, id, 1 / turns)
     route.hold(ctx, name)
     local key = waiting.route_key(ctx, name)
-    if is_budget then waiting.place(ctx, key, id, due, rank) else waiting.join(ctx, key, id, due, rank) end
+    if not is_budget then return waiting.join(ctx, key, id, due, rank) end
+    if not r.tags[id] and not r.places[id] then r.tag_count = r.tag_count + 1 end
+    r.places[id] = rank
+    waiting.place(ctx, key, id, due, rank)
   end
 
-  -- counted: n jobs of a budget have left for a route outside of its line, because the route took more than what was
-  -- due there. They count as turns: else what is free would always go to the same one.
-  function line.counted(ctx, name, id, turns, n)
+  -- charge: n jobs of a budget have left for a route outside of its line, because the route took more than what was due
+  -- there. They count as turns: else what is free would always go to the same budget.
+  function line.charge(ctx, name, id, turns, n)
     local r = room.known(ctx, name)
     if r.tag_count == 0 or ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then return end
-    local tag = r.tags[id]
-    if not tag then r.tag_count = r.tag_count + 1 end
-    r.places[id] = nil
-    r.tags[id] = (tag and max(tag, r.time - 1) or r.time) + n / turns
+    remember(r, id, tag_after(r, id, n / turns))
   end
 
   -- served: a job of a node that stood in the line with this rank has left for the route.
   function line.served(ctx, name, id, rank)
     local r = line.begin(ctx, name)
-    if not r.tags[id] then r.tag_count = r.tag_count + 1 end
-    r.tags[id], r.places[id], r.time = rank, nil, max(r.time, rank)
+    remember(r, id, rank)
+    r.time = max(r.time, rank)
   end
 end

@@ -230,7 +230,7 @@ do
       if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
     end
     is_wrong(b.queue, b.wrong, 'list')
-    local broken, must = keys.misused(ctx.space)
+    local broken, must = keys.of_wrong_type(ctx.space)
     local stops_all = broken == ctx.k.budgets or broken == ctx.k.waiting -- no daemon gets past these, or past another
     if broken and (stops_all or alive(ctx) == 0) then is_wrong(broken, call('TYPE', broken).ok, must, 'slots') end
     local aside, r = aside_of(ctx, b.name), route.look(ctx, s.p.route)

@@ -89,7 +89,7 @@ do
   function figures.read(ctx)
     local living = number(daemons.count(ctx.k.daemons, ctx.now))
     if living == 0 then
-      local key, wanted = keys.misused(ctx.space)
+      local key, wanted = keys.of_wrong_type(ctx.space)
       if key then return base.wrong_type(key, wanted) end
     end
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), of_routes(ctx),
